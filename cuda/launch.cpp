@@ -1,0 +1,29 @@
+#include "launch.h"
+
+namespace halo::cuda {
+
+void check(cudaError_t status, const char* what, std::source_location where) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // a recoverable error must not be reported again by an innocent later call
+  const auto text = concat(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") at ",
+                           where.file_name(), ":", where.line());
+  if (status == cudaErrorMemoryAllocation) throw OutOfMemoryError(text);
+  throw DeviceError(text);
+}
+
+void check_launch_shape(const char* kernel, dim3 grid, dim3 block) {
+  const bool grid_fits = grid.x <= 2147483647u && grid.y <= 65535u && grid.z <= 65535u;
+  const bool block_fits = static_cast<unsigned long long>(block.x) * block.y * block.z <= 1024u && block.z <= 64u;
+  if (!grid_fits || !block_fits) {
+    fail<InternalError>(kernel, ": launch of grid [", grid.x, ", ", grid.y, ", ", grid.z, "] block [", block.x, ", ",
+                        block.y, ", ", block.z, "] is beyond the hardware's limits");
+  }
+}
+
+void allow_shared_memory(const void* kernel, std::size_t bytes, const char* name) {
+  constexpr std::size_t kAlwaysAllowed = 48 * 1024;
+  if (bytes <= kAlwaysAllowed) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), name);
+}
+
+}  // namespace halo::cuda

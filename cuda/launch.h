@@ -1,0 +1,34 @@
+// The one door through which every kernel is launched.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <halo/core/error.h>
+#include <source_location>
+#include <type_traits>
+
+namespace halo::cuda {
+
+/// Throws DeviceError (OutOfMemoryError for a failed allocation) with the call's place unless `status` is success.
+void check(cudaError_t status, const char* what, std::source_location where = std::source_location::current());
+
+/// What check() tests before a launch: grid and block within the hardware's limits; throws ArgumentError naming `kernel`.
+void check_launch_shape(const char* kernel, dim3 grid, dim3 block);
+
+/// Lifts the 48 KB limit of `kernel`'s dynamic shared memory where `bytes` needs it.
+void allow_shared_memory(const void* kernel, std::size_t bytes, const char* name);
+
+/// Launches `kernel` on `stream`. Each argument is converted to the kernel's own parameter type, never reinterpreted.
+/// `name` appears in errors and profiles. A launch of an empty grid is a no-op.
+template <class... Params>
+void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            cudaStream_t stream, std::type_identity_t<Params>... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  check_launch_shape(name, grid, block);
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes, name);
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
+  check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes, stream), name);
+}
+
+}  // namespace halo::cuda

@@ -1,0 +1,302 @@
+#include <halo/core/error.h>
+#include <halo/ops/conv_problem.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+namespace halo {
+namespace {
+
+using Extents = ConvProblem::Extents;
+constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+
+std::string str(std::span<const int64_t> values) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) text += (i ? ", " : "") + std::to_string(values[i]);
+  return text + "]";
+}
+
+int64_t product(const char* op, const char* what, std::span<const int64_t> factors) {
+  int64_t result = 1;
+  for (int64_t f : factors) {
+    if (f == 0) return 0;
+    if (f > kLargest / result) fail(op, ": ", what, " ", str(factors), " has more than 2^63 elements");
+    result *= f;
+  }
+  return result;
+}
+
+/// `a * b + c` with a, b, c >= 0, saturating: sizes far beyond any tensor stay comparable instead of wrapping.
+int64_t saturating_madd(int64_t a, int64_t b, int64_t c) {
+  if (a != 0 && b > (kLargest - c) / a) return kLargest;
+  return a * b + c;
+}
+
+/// What the caller sees (rank, one value an axis) turned into three extents with leading `fill`s.
+struct Axes {
+  const char* op;
+  int rank;
+
+  Extents expand(const char* argument, const std::vector<int64_t>& given, int64_t fill, int64_t smallest) const {
+    Extents result{fill, fill, fill};
+    if (!given.empty() && given.size() != 1 && given.size() != static_cast<std::size_t>(rank)) {
+      fail(op, ": ", argument, " expects 1 or ", rank, " values, got ", str(given));
+    }
+    for (int axis = 0; axis < rank; ++axis) {
+      int64_t value = given.empty() ? fill : given[given.size() == 1 ? 0 : static_cast<std::size_t>(axis)];
+      if (value < smallest) {
+        fail(op, ": ", argument, " expects values of at least ", smallest, ", got ", str(given));
+      }
+      result[static_cast<std::size_t>(3 - rank + axis)] = value;
+    }
+    return result;
+  }
+
+  Extents spatial(const std::vector<int64_t>& shape) const {
+    Extents result{1, 1, 1};
+    std::copy(shape.begin() + 2, shape.end(), result.begin() + (3 - rank));
+    return result;
+  }
+
+  int axis_seen(int axis) const { return axis - (3 - rank); }
+};
+
+int check_rank(const char* op, const std::vector<int64_t>& x, const std::vector<int64_t>& w) {
+  if (x.size() < 3 || x.size() > 5) {
+    fail(op, ": input expects 3 to 5 axes [N, C, spatial...], got ", str(x));
+  }
+  if (w.size() != x.size()) {
+    fail(op, ": weight expects ", x.size(), " axes to match input ", str(x), ", got ", str(w));
+  }
+  for (const auto& shape : {x, w}) {
+    for (int64_t extent : shape) {
+      if (extent < 0) fail(op, ": extents expect 0 or more, got ", str(shape));
+    }
+  }
+  return static_cast<int>(x.size()) - 2;
+}
+
+void check_groups(const char* op, int64_t groups, int64_t channels, const char* argument,
+                  const std::vector<int64_t>& shape) {
+  if (groups < 1) fail(op, ": groups expects at least 1, got ", groups);
+  if (channels % groups != 0) {
+    fail(op, ": groups ", groups, " expects to divide the ", channels, " channels of ", argument, " ", str(shape));
+  }
+}
+
+void check_kernel(const char* op, const std::vector<int64_t>& w) {
+  for (std::size_t i = 2; i < w.size(); ++i) {
+    if (w[i] < 1) fail(op, ": weight expects kernel extents of at least 1, got ", str(w));
+  }
+}
+
+/// d(k-1)+1, saturating.
+int64_t effective_kernel(int64_t kernel, int64_t dilation) { return saturating_madd(dilation, kernel - 1, 1); }
+
+void check_numel(const char* op, const ConvProblem& p) {
+  const auto x = p.x_shape(), w = p.w_shape(), y = p.y_shape();
+  product(op, "input", x);
+  product(op, "weight", w);
+  product(op, "output", y);
+}
+
+}  // namespace
+
+const char* name(ConvPass pass) {
+  switch (pass) {
+    case ConvPass::Forward: return "forward";
+    case ConvPass::BackwardInput: return "backward_input";
+    case ConvPass::BackwardWeight: return "backward_weight";
+  }
+  fail<InternalError>("name: unknown ConvPass");
+}
+
+ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shape, const std::vector<int64_t>& w_shape,
+                              const ConvOptions& options) {
+  const Axes axes{op, check_rank(op, x_shape, w_shape)};
+  ConvProblem p;
+  p.rank = axes.rank;
+  p.groups = options.groups;
+  p.batch = x_shape[0];
+  p.in_channels = x_shape[1];
+  p.out_channels = w_shape[0];
+  check_groups(op, p.groups, p.in_channels, "input", x_shape);
+  check_groups(op, p.groups, p.out_channels, "weight", w_shape);
+  if (w_shape[1] != p.in_channels_per_group()) {
+    fail(op, ": weight expects ", p.in_channels_per_group(), " input channels per group (input ", str(x_shape),
+         ", groups ", p.groups, ") but has ", w_shape[1], " (weight ", str(w_shape), ")");
+  }
+  check_kernel(op, w_shape);
+  p.input = axes.spatial(x_shape);
+  p.kernel = axes.spatial(w_shape);
+  p.stride = axes.expand("stride", options.stride, 1, 1);
+  p.dilation = axes.expand("dilation", options.dilation, 1, 1);
+  if (!options.output_padding.empty()) {
+    fail(op, ": output_padding expects a transposed convolution, got ", str(options.output_padding));
+  }
+  if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
+    fail(op, ": causal padding expects one spatial axis, got input ", str(x_shape));
+  }
+  if (options.auto_padding == AutoPadding::None) {
+    p.padding_before = axes.expand("padding", options.padding, 0, 0);
+    p.padding_after = options.padding_after.empty() ? p.padding_before
+                                                    : axes.expand("padding_after", options.padding_after, 0, 0);
+  } else if (!options.padding.empty() || !options.padding_after.empty()) {
+    fail(op, ": padding expects no numbers beside valid, same or causal, got ", str(options.padding));
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    const int64_t reach = effective_kernel(p.kernel[i], p.dilation[i]);
+    if (options.auto_padding == AutoPadding::Same) {
+      const int64_t wanted = (p.input[i] + p.stride[i] - 1) / p.stride[i];
+      const int64_t total = std::max<int64_t>(saturating_madd(std::max<int64_t>(wanted - 1, 0), p.stride[i], 0) -
+                                                  p.input[i] + reach,
+                                              0);
+      p.padding_before[i] = total / 2;
+      p.padding_after[i] = total - total / 2;
+    } else if (options.auto_padding == AutoPadding::Causal) {
+      p.padding_before[i] = reach - 1;
+    }
+    if (p.padding_before[i] > kLargest / 4 || p.padding_after[i] > kLargest / 4 || p.input[i] > kLargest / 4) {
+      fail(op, ": padding expects values below 2^61, got ", p.padding_before[i], " and ", p.padding_after[i]);
+    }
+    const int64_t padded = p.input[i] + p.padding_before[i] + p.padding_after[i];
+    if (padded < reach) {
+      fail(op, ": axis ", axes.axis_seen(static_cast<int>(i)), " expects a padded input of at least the effective kernel ",
+           reach, " (dilation ", p.dilation[i], " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded,
+           " (input ", str(x_shape), ", weight ", str(w_shape), ")");
+    }
+    p.output[i] = (padded - reach) / p.stride[i] + 1;
+  }
+  check_numel(op, p);
+  return p;
+}
+
+ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& x_shape,
+                                    const std::vector<int64_t>& w_shape, const ConvOptions& options) {
+  const Axes axes{op, check_rank(op, x_shape, w_shape)};
+  ConvProblem p;
+  p.rank = axes.rank;
+  p.groups = options.groups;
+  p.batch = x_shape[0];
+  p.out_channels = x_shape[1];
+  check_groups(op, p.groups, p.out_channels, "input", x_shape);
+  if (w_shape[0] != p.out_channels) {
+    fail(op, ": weight expects ", p.out_channels, " input channels (input ", str(x_shape), ") but has ", w_shape[0],
+         " (weight ", str(w_shape), ")");
+  }
+  check_kernel(op, w_shape);
+  const std::array<int64_t, 2> channel_factors{w_shape[1], p.groups};
+  p.in_channels = product(op, "output channels", channel_factors);
+  p.output = axes.spatial(x_shape);
+  p.kernel = axes.spatial(w_shape);
+  p.stride = axes.expand("stride", options.stride, 1, 1);
+  p.dilation = axes.expand("dilation", options.dilation, 1, 1);
+  const Extents output_padding = axes.expand("output_padding", options.output_padding, 0, 0);
+  const bool computed = options.auto_padding != AutoPadding::None && options.auto_padding != AutoPadding::Valid;
+  if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
+    fail(op, ": causal padding expects one spatial axis, got input ", str(x_shape));
+  }
+  if (options.auto_padding == AutoPadding::None) {
+    p.padding_before = axes.expand("padding", options.padding, 0, 0);
+    p.padding_after = options.padding_after.empty() ? p.padding_before
+                                                    : axes.expand("padding_after", options.padding_after, 0, 0);
+  } else if (!options.padding.empty() || !options.padding_after.empty()) {
+    fail(op, ": padding expects no numbers beside valid, same or causal, got ", str(options.padding));
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    const int axis = axes.axis_seen(static_cast<int>(i));
+    const int64_t reach = effective_kernel(p.kernel[i], p.dilation[i]);
+    const int64_t limit = std::max(p.stride[i], p.dilation[i]);
+    if (output_padding[i] >= limit && output_padding[i] > 0) {
+      fail(op, ": output_padding on axis ", axis, " expects less than max(stride ", p.stride[i], ", dilation ",
+           p.dilation[i], "), got ", output_padding[i]);
+    }
+    const int64_t spread = saturating_madd(std::max<int64_t>(p.output[i] - 1, 0), p.stride[i], 0);
+    if (spread > kLargest / 4 || reach > kLargest / 4 || p.padding_before[i] > kLargest / 4 ||
+        p.padding_after[i] > kLargest / 4) {
+      fail(op, ": axis ", axis, " expects sizes below 2^61 (input ", str(x_shape), ", stride ", p.stride[i],
+           ", dilation ", p.dilation[i], ")");
+    }
+    const int64_t full = p.output[i] == 0 ? 0 : spread + reach;
+    if (computed && axis >= 0) {
+      if (output_padding[i] != 0) {
+        fail(op, ": output_padding expects 0 beside same or causal, got ", output_padding[i]);
+      }
+      p.input[i] = saturating_madd(p.output[i], p.stride[i], 0);
+      const int64_t total = full - p.input[i];  // negative: a tail that no tap reaches
+      p.padding_before[i] = options.auto_padding == AutoPadding::Same ? std::max<int64_t>(total, 0) / 2 : 0;
+      p.padding_after[i] = total - p.padding_before[i];
+    } else {
+      p.input[i] = full - p.padding_before[i] - p.padding_after[i] + output_padding[i];
+      p.padding_after[i] -= output_padding[i];
+    }
+    if (p.input[i] < 0 || (p.input[i] == 0 && p.output[i] != 0)) {
+      fail(op, ": axis ", axis, " expects padding that leaves an output, got output size ", p.input[i], " (input ",
+           str(x_shape), ", weight ", str(w_shape), ", effective kernel ", reach, ")");
+    }
+  }
+  check_numel(op, p);
+  return p;
+}
+
+namespace {
+std::vector<int64_t> with_channels(int64_t first, int64_t second, const Extents& spatial, int rank) {
+  std::vector<int64_t> shape{first, second};
+  shape.insert(shape.end(), spatial.begin() + (3 - rank), spatial.end());
+  return shape;
+}
+}  // namespace
+
+std::vector<int64_t> ConvProblem::x_shape() const { return with_channels(batch, in_channels, input, rank); }
+std::vector<int64_t> ConvProblem::w_shape() const {
+  return with_channels(out_channels, in_channels_per_group(), kernel, rank);
+}
+std::vector<int64_t> ConvProblem::y_shape() const { return with_channels(batch, out_channels, output, rank); }
+
+double ConvProblem::flops() const {
+  return 2.0 * static_cast<double>(y_numel()) * static_cast<double>(in_channels_per_group() * taps());
+}
+
+double ConvProblem::bytes(std::size_t element_size) const {
+  return static_cast<double>(element_size) *
+         (static_cast<double>(x_numel()) + static_cast<double>(w_numel()) + static_cast<double>(y_numel()));
+}
+
+std::string ConvProblem::str() const {
+  const auto axes = [this](const Extents& e) {
+    std::string text;
+    for (int i = 3 - rank; i < 3; ++i) {
+      text += (text.empty() ? "" : ",") + std::to_string(e[static_cast<std::size_t>(i)]);
+    }
+    return text;
+  };
+  return concat("conv", rank, "d x", halo::str(x_shape()), " w", halo::str(w_shape()), " y", halo::str(y_shape()), " s",
+                axes(stride), " p", axes(padding_before), "+", axes(padding_after), " d", axes(dilation), " g", groups);
+}
+
+std::size_t hash_value(const ConvProblem& p) {
+  std::size_t seed = 0;
+  const auto mix = [&seed](int64_t v) {
+    seed ^= static_cast<std::size_t>(v) + 0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
+  };
+  for (int64_t v : {p.batch, p.in_channels, p.out_channels, p.groups, static_cast<int64_t>(p.rank)}) mix(v);
+  for (const Extents* e :
+       {&p.input, &p.kernel, &p.output, &p.stride, &p.dilation, &p.padding_before, &p.padding_after}) {
+    for (int64_t v : *e) mix(v);
+  }
+  return seed;
+}
+
+int64_t output_padding_for(int64_t input, int64_t wanted, int64_t kernel, int64_t stride, int64_t padding,
+                           int64_t dilation) {
+  const int64_t base = (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1;
+  const int64_t limit = std::max(stride, dilation);
+  if (wanted < base || wanted >= base + limit) {
+    fail("output_padding_for: wanted size expects ", base, " to ", base + limit - 1, " (input ", input, ", kernel ",
+         kernel, ", stride ", stride, ", padding ", padding, ", dilation ", dilation, "), got ", wanted);
+  }
+  return wanted - base;
+}
+
+}  // namespace halo
