@@ -2,10 +2,11 @@
 // float32; int64 is for indices, bool for masks.
 #pragma once
 
+#include <halo/core/error.h>
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <halo/core/error.h>
 #include <type_traits>
 
 namespace halo {

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <halo/core/error.h>
+
 #include <cstdint>
 
 namespace halo {
 
-/// `Float32`: results as accurate as float32 arithmetic (see docs/precision.md). `TF32`: operands rounded to ten mantissa
-/// bits, relative error near 3e-4, faster. Other dtypes and the CPU ignore it.
+/// `Float32`: results as accurate as float32 arithmetic (see docs/precision.md). `TF32`: operands rounded to ten
+/// mantissa bits, relative error near 3e-4, faster. Other dtypes and the CPU ignore it.
 enum class Precision : uint8_t { Float32, TF32 };
 
 const char* name(Precision precision);

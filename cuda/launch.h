@@ -1,19 +1,21 @@
 // The one door through which every kernel is launched.
 #pragma once
 
-#include <cuda_runtime.h>
+#include <halo/core/error.h>
 
 #include <cstddef>
-#include <halo/core/error.h>
 #include <source_location>
 #include <type_traits>
+
+#include <cuda_runtime.h>
 
 namespace halo::cuda {
 
 /// Throws DeviceError (OutOfMemoryError for a failed allocation) with the call's place unless `status` is success.
 void check(cudaError_t status, const char* what, std::source_location where = std::source_location::current());
 
-/// What check() tests before a launch: grid and block within the hardware's limits; throws ArgumentError naming `kernel`.
+/// What check() tests before a launch: grid and block within the hardware's limits; throws ArgumentError naming
+/// `kernel`.
 void check_launch_shape(const char* kernel, dim3 grid, dim3 block);
 
 /// Lifts the 48 KB limit of `kernel`'s dynamic shared memory where `bytes` needs it.

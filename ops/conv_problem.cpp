@@ -11,7 +11,7 @@ namespace {
 using Extents = ConvProblem::Extents;
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
-std::string str(std::span<const int64_t> values) {
+std::string show(std::span<const int64_t> values) {
   std::string text = "[";
   for (std::size_t i = 0; i < values.size(); ++i) text += (i ? ", " : "") + std::to_string(values[i]);
   return text + "]";
@@ -21,7 +21,7 @@ int64_t product(const char* op, const char* what, std::span<const int64_t> facto
   int64_t result = 1;
   for (int64_t f : factors) {
     if (f == 0) return 0;
-    if (f > kLargest / result) fail(op, ": ", what, " ", str(factors), " has more than 2^63 elements");
+    if (f > kLargest / result) fail(op, ": ", what, " ", show(factors), " has more than 2^63 elements");
     result *= f;
   }
   return result;
@@ -41,12 +41,12 @@ struct Axes {
   Extents expand(const char* argument, const std::vector<int64_t>& given, int64_t fill, int64_t smallest) const {
     Extents result{fill, fill, fill};
     if (!given.empty() && given.size() != 1 && given.size() != static_cast<std::size_t>(rank)) {
-      fail(op, ": ", argument, " expects 1 or ", rank, " values, got ", str(given));
+      fail(op, ": ", argument, " expects 1 or ", rank, " values, got ", show(given));
     }
     for (int axis = 0; axis < rank; ++axis) {
       int64_t value = given.empty() ? fill : given[given.size() == 1 ? 0 : static_cast<std::size_t>(axis)];
       if (value < smallest) {
-        fail(op, ": ", argument, " expects values of at least ", smallest, ", got ", str(given));
+        fail(op, ": ", argument, " expects values of at least ", smallest, ", got ", show(given));
       }
       result[static_cast<std::size_t>(3 - rank + axis)] = value;
     }
@@ -64,14 +64,14 @@ struct Axes {
 
 int check_rank(const char* op, const std::vector<int64_t>& x, const std::vector<int64_t>& w) {
   if (x.size() < 3 || x.size() > 5) {
-    fail(op, ": input expects 3 to 5 axes [N, C, spatial...], got ", str(x));
+    fail(op, ": input expects 3 to 5 axes [N, C, spatial...], got ", show(x));
   }
   if (w.size() != x.size()) {
-    fail(op, ": weight expects ", x.size(), " axes to match input ", str(x), ", got ", str(w));
+    fail(op, ": weight expects ", x.size(), " axes to match input ", show(x), ", got ", show(w));
   }
   for (const auto& shape : {x, w}) {
     for (int64_t extent : shape) {
-      if (extent < 0) fail(op, ": extents expect 0 or more, got ", str(shape));
+      if (extent < 0) fail(op, ": extents expect 0 or more, got ", show(shape));
     }
   }
   return static_cast<int>(x.size()) - 2;
@@ -81,13 +81,13 @@ void check_groups(const char* op, int64_t groups, int64_t channels, const char* 
                   const std::vector<int64_t>& shape) {
   if (groups < 1) fail(op, ": groups expects at least 1, got ", groups);
   if (channels % groups != 0) {
-    fail(op, ": groups ", groups, " expects to divide the ", channels, " channels of ", argument, " ", str(shape));
+    fail(op, ": groups ", groups, " expects to divide the ", channels, " channels of ", argument, " ", show(shape));
   }
 }
 
 void check_kernel(const char* op, const std::vector<int64_t>& w) {
   for (std::size_t i = 2; i < w.size(); ++i) {
-    if (w[i] < 1) fail(op, ": weight expects kernel extents of at least 1, got ", str(w));
+    if (w[i] < 1) fail(op, ": weight expects kernel extents of at least 1, got ", show(w));
   }
 }
 
@@ -124,8 +124,8 @@ ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shap
   check_groups(op, p.groups, p.in_channels, "input", x_shape);
   check_groups(op, p.groups, p.out_channels, "weight", w_shape);
   if (w_shape[1] != p.in_channels_per_group()) {
-    fail(op, ": weight expects ", p.in_channels_per_group(), " input channels per group (input ", str(x_shape),
-         ", groups ", p.groups, ") but has ", w_shape[1], " (weight ", str(w_shape), ")");
+    fail(op, ": weight expects ", p.in_channels_per_group(), " input channels per group (input ", show(x_shape),
+         ", groups ", p.groups, ") but has ", w_shape[1], " (weight ", show(w_shape), ")");
   }
   check_kernel(op, w_shape);
   p.input = axes.spatial(x_shape);
@@ -133,25 +133,24 @@ ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shap
   p.stride = axes.expand("stride", options.stride, 1, 1);
   p.dilation = axes.expand("dilation", options.dilation, 1, 1);
   if (!options.output_padding.empty()) {
-    fail(op, ": output_padding expects a transposed convolution, got ", str(options.output_padding));
+    fail(op, ": output_padding expects a transposed convolution, got ", show(options.output_padding));
   }
   if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
-    fail(op, ": causal padding expects one spatial axis, got input ", str(x_shape));
+    fail(op, ": causal padding expects one spatial axis, got input ", show(x_shape));
   }
   if (options.auto_padding == AutoPadding::None) {
     p.padding_before = axes.expand("padding", options.padding, 0, 0);
-    p.padding_after = options.padding_after.empty() ? p.padding_before
-                                                    : axes.expand("padding_after", options.padding_after, 0, 0);
+    p.padding_after =
+        options.padding_after.empty() ? p.padding_before : axes.expand("padding_after", options.padding_after, 0, 0);
   } else if (!options.padding.empty() || !options.padding_after.empty()) {
-    fail(op, ": padding expects no numbers beside valid, same or causal, got ", str(options.padding));
+    fail(op, ": padding expects no numbers beside valid, same or causal, got ", show(options.padding));
   }
   for (std::size_t i = 0; i < 3; ++i) {
     const int64_t reach = effective_kernel(p.kernel[i], p.dilation[i]);
     if (options.auto_padding == AutoPadding::Same) {
       const int64_t wanted = (p.input[i] + p.stride[i] - 1) / p.stride[i];
-      const int64_t total = std::max<int64_t>(saturating_madd(std::max<int64_t>(wanted - 1, 0), p.stride[i], 0) -
-                                                  p.input[i] + reach,
-                                              0);
+      const int64_t total =
+          std::max<int64_t>(saturating_madd(std::max<int64_t>(wanted - 1, 0), p.stride[i], 0) - p.input[i] + reach, 0);
       p.padding_before[i] = total / 2;
       p.padding_after[i] = total - total / 2;
     } else if (options.auto_padding == AutoPadding::Causal) {
@@ -162,9 +161,10 @@ ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shap
     }
     const int64_t padded = p.input[i] + p.padding_before[i] + p.padding_after[i];
     if (padded < reach) {
-      fail(op, ": axis ", axes.axis_seen(static_cast<int>(i)), " expects a padded input of at least the effective kernel ",
-           reach, " (dilation ", p.dilation[i], " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded,
-           " (input ", str(x_shape), ", weight ", str(w_shape), ")");
+      fail(op, ": axis ", axes.axis_seen(static_cast<int>(i)),
+           " expects a padded input of at least the effective kernel ", reach, " (dilation ", p.dilation[i],
+           " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded, " (input ", show(x_shape), ", weight ",
+           show(w_shape), ")");
     }
     p.output[i] = (padded - reach) / p.stride[i] + 1;
   }
@@ -182,8 +182,8 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
   p.out_channels = x_shape[1];
   check_groups(op, p.groups, p.out_channels, "input", x_shape);
   if (w_shape[0] != p.out_channels) {
-    fail(op, ": weight expects ", p.out_channels, " input channels (input ", str(x_shape), ") but has ", w_shape[0],
-         " (weight ", str(w_shape), ")");
+    fail(op, ": weight expects ", p.out_channels, " input channels (input ", show(x_shape), ") but has ", w_shape[0],
+         " (weight ", show(w_shape), ")");
   }
   check_kernel(op, w_shape);
   const std::array<int64_t, 2> channel_factors{w_shape[1], p.groups};
@@ -195,14 +195,14 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
   const Extents output_padding = axes.expand("output_padding", options.output_padding, 0, 0);
   const bool computed = options.auto_padding != AutoPadding::None && options.auto_padding != AutoPadding::Valid;
   if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
-    fail(op, ": causal padding expects one spatial axis, got input ", str(x_shape));
+    fail(op, ": causal padding expects one spatial axis, got input ", show(x_shape));
   }
   if (options.auto_padding == AutoPadding::None) {
     p.padding_before = axes.expand("padding", options.padding, 0, 0);
-    p.padding_after = options.padding_after.empty() ? p.padding_before
-                                                    : axes.expand("padding_after", options.padding_after, 0, 0);
+    p.padding_after =
+        options.padding_after.empty() ? p.padding_before : axes.expand("padding_after", options.padding_after, 0, 0);
   } else if (!options.padding.empty() || !options.padding_after.empty()) {
-    fail(op, ": padding expects no numbers beside valid, same or causal, got ", str(options.padding));
+    fail(op, ": padding expects no numbers beside valid, same or causal, got ", show(options.padding));
   }
   for (std::size_t i = 0; i < 3; ++i) {
     const int axis = axes.axis_seen(static_cast<int>(i));
@@ -215,7 +215,7 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
     const int64_t spread = saturating_madd(std::max<int64_t>(p.output[i] - 1, 0), p.stride[i], 0);
     if (spread > kLargest / 4 || reach > kLargest / 4 || p.padding_before[i] > kLargest / 4 ||
         p.padding_after[i] > kLargest / 4) {
-      fail(op, ": axis ", axis, " expects sizes below 2^61 (input ", str(x_shape), ", stride ", p.stride[i],
+      fail(op, ": axis ", axis, " expects sizes below 2^61 (input ", show(x_shape), ", stride ", p.stride[i],
            ", dilation ", p.dilation[i], ")");
     }
     const int64_t full = p.output[i] == 0 ? 0 : spread + reach;
@@ -233,7 +233,7 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
     }
     if (p.input[i] < 0 || (p.input[i] == 0 && p.output[i] != 0)) {
       fail(op, ": axis ", axis, " expects padding that leaves an output, got output size ", p.input[i], " (input ",
-           str(x_shape), ", weight ", str(w_shape), ", effective kernel ", reach, ")");
+           show(x_shape), ", weight ", show(w_shape), ", effective kernel ", reach, ")");
     }
   }
   check_numel(op, p);
@@ -271,8 +271,8 @@ std::string ConvProblem::str() const {
     }
     return text;
   };
-  return concat("conv", rank, "d x", halo::str(x_shape()), " w", halo::str(w_shape()), " y", halo::str(y_shape()), " s",
-                axes(stride), " p", axes(padding_before), "+", axes(padding_after), " d", axes(dilation), " g", groups);
+  return concat("conv", rank, "d x", show(x_shape()), " w", show(w_shape()), " y", show(y_shape()), " s", axes(stride),
+                " p", axes(padding_before), "+", axes(padding_after), " d", axes(dilation), " g", groups);
 }
 
 std::size_t hash_value(const ConvProblem& p) {

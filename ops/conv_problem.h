@@ -22,8 +22,8 @@ enum class ConvPass { Forward, BackwardInput, BackwardWeight };
 
 const char* name(ConvPass pass);
 
-/// Padding that is computed from the sizes instead of given as numbers. Strided `Same` gives ceil(L/stride) outputs, the
-/// odd zero after; transposed `Same` gives L*stride. `Causal` (1-D) puts all of it before: y[t] sees x[..t*stride].
+/// Padding that is computed from the sizes instead of given as numbers. Strided `Same` gives ceil(L/stride) outputs,
+/// the odd zero after; transposed `Same` gives L*stride. `Causal` (1-D) puts all of it before: y[t] sees x[..t*stride].
 enum class AutoPadding { None, Valid, Same, Causal };
 
 /// What a caller says about a convolution. An empty list means the default; a list of one serves every axis.

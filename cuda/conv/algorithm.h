@@ -1,13 +1,14 @@
 // What a convolution kernel offers the dispatcher: one Algorithm a kernel file, listed in dispatch.cpp.
 #pragma once
 
-#include <cuda_runtime.h>
-
-#include <cstddef>
 #include <halo/core/dtype.h>
 #include <halo/core/precision.h>
 #include <halo/ops/activation.h>
 #include <halo/ops/conv_problem.h>
+
+#include <cstddef>
+
+#include <cuda_runtime.h>
 
 namespace halo::cuda::conv {
 
@@ -16,14 +17,14 @@ struct ConvConfig {
   ConvPass pass = ConvPass::Forward;
   DType dtype = DType::Float32;  ///< storage; half types and float32 accumulate in float32, float64 in float64
   Precision precision = Precision::Float32;
-  bool bias = false;       ///< forward only
-  Activation activation;   ///< forward only: y = activation(conv + bias)
-  int alignment = 4;       ///< bytes: the largest power of two up to 16 that divides every operand's address
+  bool bias = false;      ///< forward only
+  Activation activation;  ///< forward only: y = activation(conv + bias)
+  int alignment = 4;      ///< bytes: the largest power of two up to 16 that divides every operand's address
   bool operator==(const ConvConfig&) const = default;
 };
 
-/// Device pointers, dense NCDHW. Forward reads x, w, bias and writes y; BackwardInput reads y (the upstream gradient) and
-/// w and writes x; BackwardWeight reads x and y and writes w. Every element of the result is written.
+/// Device pointers, dense NCDHW. Forward reads x, w, bias and writes y; BackwardInput reads y (the upstream gradient)
+/// and w and writes x; BackwardWeight reads x and y and writes w. Every element of the result is written.
 struct Operands {
   void* x = nullptr;
   void* w = nullptr;
