@@ -1,0 +1,42 @@
+// Asynchronous copies from global to shared memory: per-thread (cp.async) and bulk (one thread, the copy engine).
+#pragma once
+
+#include <cstdint>
+
+namespace halo::cuda::device {
+
+/// Four bytes; writes a zero instead of reading when `valid` is false (the address is then not touched).
+__device__ __forceinline__ void copy_async_4(uint32_t shared, const void* global, bool valid) {
+  const int source_bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(source_bytes) : "memory");
+}
+
+/// Sixteen bytes, both addresses aligned to 16; reads `source_bytes` of them and writes zeros for the rest.
+__device__ __forceinline__ void copy_async_16(uint32_t shared, const void* global, int source_bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(source_bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Waits until at most `Pending` of this thread's committed groups are still running.
+template <int Pending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+/// This thread's earlier cp.async copies arrive on `barrier` when they are complete. The arrival is one of those that
+/// the barrier was initialised to expect.
+__device__ __forceinline__ void copy_async_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/// `bytes` (a multiple of 16, both addresses aligned to 16) by the copy engine; completes on `barrier`, which must have
+/// been told to expect them (barrier_expect).
+__device__ __forceinline__ void copy_bulk(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+               "l"(global), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+}  // namespace halo::cuda::device
