@@ -1,0 +1,249 @@
+// halo_bench_conv: times one pass of convolution problems, checks every run against float64, and writes a table.
+#include <halo/core/error.h>
+#include <halo/cuda/conv/dispatch.h>
+#include <halo/cuda/launch.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "conv_case.h"
+#include "conv_data.h"
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#ifndef HALO_COMMIT
+#define HALO_COMMIT "unknown"
+#endif
+
+namespace halo::bench {
+namespace {
+
+using cuda::check;
+using cuda::conv::Algorithm;
+using cuda::conv::ConvConfig;
+
+struct Options {
+  std::string problems, pass = "forward", precision = "fp32", json, force;
+  std::vector<std::string> only;
+  int trials = 1, samples = 512;
+  bool jitter = false, explain = false, warm = false;
+};
+
+struct Ceiling {
+  double tflops;
+  double copy_tbps = 4.26;
+};
+
+/// Sustained rates measured on an H200: the floor of a problem is the larger of arithmetic and traffic.
+Ceiling ceiling_of(const std::string& precision) {
+  if (precision == "fp32") return {132};
+  return {precision == "tf32" ? 368.0 : 805.0};
+}
+
+ConvPass pass_named(const std::string& text) {
+  if (text == "forward") return ConvPass::Forward;
+  return text == "backward_input" ? ConvPass::BackwardInput : ConvPass::BackwardWeight;
+}
+
+DType dtype_of_precision(const std::string& text) {
+  return text == "bf16" ? DType::BFloat16 : text == "f16" ? DType::Float16 : DType::Float32;
+}
+
+/// One convolution ready to run: operands, workspace and the chosen kernel.
+struct Runner {
+  ConvProblem problem;
+  ConvConfig config;
+  const Algorithm* algorithm;
+  DeviceBuffer x, w, y, workspace;
+  cudaStream_t stream = nullptr;
+
+  Runner(const ConvProblem& p, const ConvConfig& c, const Algorithm* a)
+      : problem(p),
+        config(c),
+        algorithm(a),
+        x(static_cast<std::size_t>(p.x_numel()) * size_of(c.dtype)),
+        w(static_cast<std::size_t>(p.w_numel()) * size_of(c.dtype)),
+        y(static_cast<std::size_t>(p.y_numel()) * size_of(c.dtype)),
+        workspace(a->workspace_bytes(p, c)) {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+  ~Runner() { cudaStreamDestroy(stream); }
+
+  void run() const {
+    algorithm->run(problem, config, {x.data(), w.data(), y.data(), nullptr, workspace.data()}, stream);
+  }
+  const DeviceBuffer& result() const {
+    return config.pass == ConvPass::Forward ? y : config.pass == ConvPass::BackwardInput ? x : w;
+  }
+  std::size_t bytes() const { return x.bytes() + w.bytes() + y.bytes() + workspace.bytes(); }
+};
+
+/// Fresh random operands, poisoned result and workspace, one run; every element written; the sampled error.
+SampleError check_once(const Runner& r, uint64_t seed, int samples) {
+  for (const DeviceBuffer* buffer : {&r.x, &r.w, &r.y}) {
+    const auto count = static_cast<int64_t>(buffer->bytes() / sizeof(float));
+    if (buffer != &r.result() && count != 0) fill_random(buffer->floats(), count, seed++);
+  }
+  poison(r.result().data(), r.result().bytes());
+  poison(r.workspace.data(), r.workspace.bytes());
+  check(cudaDeviceSynchronize(), "fill");
+  r.run();
+  check(cudaDeviceSynchronize(), r.algorithm->name);
+  const auto count = static_cast<int64_t>(r.result().bytes() / sizeof(float));
+  const int64_t unwritten = count == 0 ? 0 : count_poison(r.result().floats(), count);
+  if (unwritten != 0) fail<InternalError>(r.algorithm->name, ": ", unwritten, " of ", count, " elements not written");
+  return sample_error(r.problem, r.config.pass, r.x.floats(), r.w.floats(), r.y.floats(), samples, seed);
+}
+
+/// Number of kernels and copies one run enqueues; also the graph that replays it `repeats` times.
+cudaGraphExec_t capture(const Runner& r, int repeats, std::size_t& launches) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  check(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal), "capture");
+  for (int i = 0; i < repeats; ++i) r.run();
+  check(cudaStreamEndCapture(r.stream, &graph), "capture");
+  check(cudaGraphGetNodes(graph, nullptr, &launches), "capture");
+  launches /= static_cast<std::size_t>(repeats);
+  check(cudaGraphInstantiate(&executable, graph, 0), "capture");
+  check(cudaGraphDestroy(graph), "capture");
+  return executable;
+}
+
+/// Median milliseconds a run by graph replay. Unless `warm`, what the run reads is flushed from L2 before each.
+double median_ms(const Runner& r, bool warm, std::size_t& launches) {
+  cudaEvent_t begin = nullptr, end = nullptr;
+  check(cudaEventCreate(&begin), "event");
+  check(cudaEventCreate(&end), "event");
+  const int repeats = warm ? 20 : 1;
+  cudaGraphExec_t graph = capture(r, repeats, launches);
+  constexpr std::size_t kFlushBytes = std::size_t{192} << 20;
+  const bool flush = !warm && r.bytes() < 4 * kFlushBytes;
+  DeviceBuffer scratch(flush ? kFlushBytes : 0);
+  std::vector<double> times;
+  double total = 0;
+  for (int i = 0; i < 52 && (i < 7 || total < 60.0); ++i) {
+    if (flush) check(cudaMemsetAsync(scratch.data(), i, scratch.bytes(), r.stream), "flush");
+    check(cudaEventRecord(begin, r.stream), "event");
+    check(cudaGraphLaunch(graph, r.stream), "graph");
+    check(cudaEventRecord(end, r.stream), "event");
+    check(cudaEventSynchronize(end), r.algorithm->name);
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, begin, end), "event");
+    if (i >= 2) times.push_back(ms / repeats);
+    total += ms;
+  }
+  cudaGraphExecDestroy(graph);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+nlohmann::json measure(const ConvCase& c, const Options& options) {
+  const ConvProblem problem = c.problem();
+  ConvConfig config;
+  config.pass = c.pass_of_problem(pass_named(options.pass));
+  config.dtype = dtype_of_precision(options.precision);
+  config.precision = options.precision == "tf32" ? Precision::TF32 : Precision::Float32;
+  config.alignment = 16;
+  if (options.explain) std::printf("%s", cuda::conv::explain(problem, config).c_str());
+  const Algorithm& algorithm =
+      options.force.empty() ? cuda::conv::select_algorithm(problem, config) : cuda::conv::find_algorithm(options.force);
+  if (!algorithm.supports(problem, config)) fail(algorithm.name, ": does not support ", problem.str());
+  const Runner runner(problem, config, &algorithm);
+  SampleError error;
+  for (int trial = 0; trial < options.trials; ++trial) {
+    const SampleError one = check_once(runner, 1000u * static_cast<unsigned>(trial + 1), options.samples);
+    if (!(one.relative <= error.relative)) error = one;
+  }
+  std::size_t launches = 0;
+  const double ms = median_ms(runner, options.warm, launches);
+  const Ceiling ceiling = ceiling_of(options.precision);
+  const double bytes = problem.bytes(size_of(config.dtype));
+  const double flop_ms = problem.flops() / ceiling.tflops / 1e9, byte_ms = bytes / ceiling.copy_tbps / 1e9;
+  const double floor = std::max(flop_ms, byte_ms);
+  std::printf(
+      "%-20s %-15s %-5s %9.4f ms  floor %8.4f (%5.1f%%, %s)  %7.1f TFLOP/s %7.0f GB/s  error %.2e (chain %.2e)  %s\n",
+      c.id.c_str(), options.pass.c_str(), options.precision.c_str(), ms, floor, 100 * floor / ms,
+      flop_ms > byte_ms ? "flop" : "bytes", problem.flops() / ms / 1e9, bytes / ms / 1e6, error.relative,
+      error.sequential, algorithm.name);
+  std::fflush(stdout);
+  return {{"id", c.id},
+          {"pass", options.pass},
+          {"precision", options.precision},
+          {"ms", ms},
+          {"floor_ms", floor},
+          {"bound", flop_ms > byte_ms ? "flop" : "bytes"},
+          {"tflops", problem.flops() / ms / 1e9},
+          {"gbps", bytes / ms / 1e6},
+          {"score", floor / ms},
+          {"peak_bytes", runner.bytes()},
+          {"workspace_bytes", runner.workspace.bytes()},
+          {"launches", launches},
+          {"error", error.relative},
+          {"kernel", algorithm.name}};
+}
+
+std::string driver_version() {
+  int version = 0;
+  check(cudaDriverGetVersion(&version), "driver");
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+int run(const Options& options) {
+  cudaDeviceProp device{};
+  check(cudaGetDeviceProperties(&device, 0), "device");
+  nlohmann::json rows = nlohmann::json::array();
+  int failures = 0;
+  for (ConvCase c : read_cases(options.problems, options.only)) {
+    if (options.jitter) c = c.jittered();
+    try {
+      rows.push_back(measure(c, options));
+    } catch (const Error& error) {
+      std::printf("%-20s %-15s %-5s FAILED %s\n", c.id.c_str(), options.pass.c_str(), options.precision.c_str(),
+                  error.what());
+      ++failures;
+    }
+  }
+  if (!options.json.empty()) {
+    std::ofstream(options.json) << nlohmann::json{{"gpu", device.name},
+                                                  {"driver", driver_version()},
+                                                  {"commit", HALO_COMMIT},
+                                                  {"rows", rows}}
+                                       .dump(1)
+                                << '\n';
+  }
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace halo::bench
+
+int main(int argc, char** argv) {
+  halo::bench::Options options;
+  CLI::App app("Times convolutions and checks them against float64");
+  app.add_option("--problems", options.problems, "problem file")->required();
+  app.add_option("--only", options.only, "ids, separated by commas (the part before '_' is enough)")->delimiter(',');
+  app.add_option("--pass", options.pass)->check(CLI::IsMember({"forward", "backward_input", "backward_weight"}));
+  app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "tf32", "bf16", "f16"}));
+  app.add_option("--trials", options.trials, "runs on fresh inputs that are checked");
+  app.add_option("--samples", options.samples, "elements of the result compared with float64 a trial");
+  app.add_flag("--jitter", options.jitter, "move every extent a little");
+  app.add_flag("--explain", options.explain, "show how the kernel was chosen");
+  app.add_flag("--warm", options.warm, "leave inputs in L2 and replay 20 runs a graph (batch-1 latency)");
+  app.add_option("--force", options.force, "use this algorithm");
+  app.add_option("--json", options.json, "where the table goes");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return halo::bench::run(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "halo_bench_conv: %s\n", error.what());
+    return 2;
+  }
+}

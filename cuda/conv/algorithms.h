@@ -1,0 +1,10 @@
+// Every kernel family dispatch may choose. Adding one: its file, one line here, one line in dispatch.cpp.
+#pragma once
+
+#include <halo/cuda/conv/algorithm.h>
+
+namespace halo::cuda::conv {
+
+extern const Algorithm kDirect;  ///< direct.cu: plain loops, every problem and pass
+
+}  // namespace halo::cuda::conv
