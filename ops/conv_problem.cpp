@@ -38,7 +38,7 @@ struct Axes {
   const char* op;
   int rank;
 
-  Extents expand(const char* argument, const std::vector<int64_t>& given, int64_t fill, int64_t smallest) const {
+  Extents expand(const char* argument, const IntList& given, int64_t fill, int64_t smallest) const {
     Extents result{fill, fill, fill};
     if (!given.empty() && given.size() != 1 && given.size() != static_cast<std::size_t>(rank)) {
       fail(op, ": ", argument, " expects 1 or ", rank, " values, got ", show(given));
@@ -53,7 +53,7 @@ struct Axes {
     return result;
   }
 
-  Extents spatial(const std::vector<int64_t>& shape) const {
+  Extents spatial(const Shape& shape) const {
     Extents result{1, 1, 1};
     std::copy(shape.begin() + 2, shape.end(), result.begin() + (3 - rank));
     return result;
@@ -62,32 +62,31 @@ struct Axes {
   int axis_seen(int axis) const { return axis - (3 - rank); }
 };
 
-int check_rank(const char* op, const std::vector<int64_t>& x, const std::vector<int64_t>& w) {
+int check_rank(const char* op, const Shape& x, const Shape& w) {
   if (x.size() < 3 || x.size() > 5) {
-    fail(op, ": input expects 3 to 5 axes [N, C, spatial...], got ", show(x));
+    fail(op, ": input expects 3 to 5 axes [N, C, spatial...], got ", x);
   }
   if (w.size() != x.size()) {
-    fail(op, ": weight expects ", x.size(), " axes to match input ", show(x), ", got ", show(w));
+    fail(op, ": weight expects ", x.size(), " axes to match input ", x, ", got ", w);
   }
   for (const auto& shape : {x, w}) {
     for (int64_t extent : shape) {
-      if (extent < 0) fail(op, ": extents expect 0 or more, got ", show(shape));
+      if (extent < 0) fail(op, ": extents expect 0 or more, got ", shape);
     }
   }
   return static_cast<int>(x.size()) - 2;
 }
 
-void check_groups(const char* op, int64_t groups, int64_t channels, const char* argument,
-                  const std::vector<int64_t>& shape) {
+void check_groups(const char* op, int64_t groups, int64_t channels, const char* argument, const Shape& shape) {
   if (groups < 1) fail(op, ": groups expects at least 1, got ", groups);
   if (channels % groups != 0) {
-    fail(op, ": groups ", groups, " expects to divide the ", channels, " channels of ", argument, " ", show(shape));
+    fail(op, ": groups ", groups, " expects to divide the ", channels, " channels of ", argument, " ", shape);
   }
 }
 
-void check_kernel(const char* op, const std::vector<int64_t>& w) {
-  for (std::size_t i = 2; i < w.size(); ++i) {
-    if (w[i] < 1) fail(op, ": weight expects kernel extents of at least 1, got ", show(w));
+void check_kernel(const char* op, const Shape& w) {
+  for (int i = 2; i < w.rank(); ++i) {
+    if (w[i] < 1) fail(op, ": weight expects kernel extents of at least 1, got ", w);
   }
 }
 
@@ -112,8 +111,7 @@ const char* name(ConvPass pass) {
   fail<InternalError>("name: unknown ConvPass");
 }
 
-ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shape, const std::vector<int64_t>& w_shape,
-                              const ConvOptions& options) {
+ConvProblem ConvProblem::conv(const char* op, const Shape& x_shape, const Shape& w_shape, const ConvOptions& options) {
   const Axes axes{op, check_rank(op, x_shape, w_shape)};
   ConvProblem p;
   p.rank = axes.rank;
@@ -124,8 +122,8 @@ ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shap
   check_groups(op, p.groups, p.in_channels, "input", x_shape);
   check_groups(op, p.groups, p.out_channels, "weight", w_shape);
   if (w_shape[1] != p.in_channels_per_group()) {
-    fail(op, ": weight expects ", p.in_channels_per_group(), " input channels per group (input ", show(x_shape),
-         ", groups ", p.groups, ") but has ", w_shape[1], " (weight ", show(w_shape), ")");
+    fail(op, ": weight expects ", p.in_channels_per_group(), " input channels per group (input ", x_shape, ", groups ",
+         p.groups, ") but has ", w_shape[1], " (weight ", w_shape, ")");
   }
   check_kernel(op, w_shape);
   p.input = axes.spatial(x_shape);
@@ -136,7 +134,7 @@ ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shap
     fail(op, ": output_padding expects a transposed convolution, got ", show(options.output_padding));
   }
   if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
-    fail(op, ": causal padding expects one spatial axis, got input ", show(x_shape));
+    fail(op, ": causal padding expects one spatial axis, got input ", x_shape);
   }
   if (options.auto_padding == AutoPadding::None) {
     p.padding_before = axes.expand("padding", options.padding, 0, 0);
@@ -163,8 +161,8 @@ ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shap
     if (padded < reach) {
       fail(op, ": axis ", axes.axis_seen(static_cast<int>(i)),
            " expects a padded input of at least the effective kernel ", reach, " (dilation ", p.dilation[i],
-           " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded, " (input ", show(x_shape), ", weight ",
-           show(w_shape), ")");
+           " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded, " (input ", x_shape, ", weight ",
+           w_shape, ")");
     }
     p.output[i] = (padded - reach) / p.stride[i] + 1;
   }
@@ -172,8 +170,8 @@ ConvProblem ConvProblem::conv(const char* op, const std::vector<int64_t>& x_shap
   return p;
 }
 
-ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& x_shape,
-                                    const std::vector<int64_t>& w_shape, const ConvOptions& options) {
+ConvProblem ConvProblem::transposed(const char* op, const Shape& x_shape, const Shape& w_shape,
+                                    const ConvOptions& options) {
   const Axes axes{op, check_rank(op, x_shape, w_shape)};
   ConvProblem p;
   p.rank = axes.rank;
@@ -182,8 +180,8 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
   p.out_channels = x_shape[1];
   check_groups(op, p.groups, p.out_channels, "input", x_shape);
   if (w_shape[0] != p.out_channels) {
-    fail(op, ": weight expects ", p.out_channels, " input channels (input ", show(x_shape), ") but has ", w_shape[0],
-         " (weight ", show(w_shape), ")");
+    fail(op, ": weight expects ", p.out_channels, " input channels (input ", x_shape, ") but has ", w_shape[0],
+         " (weight ", w_shape, ")");
   }
   check_kernel(op, w_shape);
   const std::array<int64_t, 2> channel_factors{w_shape[1], p.groups};
@@ -195,7 +193,7 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
   const Extents output_padding = axes.expand("output_padding", options.output_padding, 0, 0);
   const bool computed = options.auto_padding != AutoPadding::None && options.auto_padding != AutoPadding::Valid;
   if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
-    fail(op, ": causal padding expects one spatial axis, got input ", show(x_shape));
+    fail(op, ": causal padding expects one spatial axis, got input ", x_shape);
   }
   if (options.auto_padding == AutoPadding::None) {
     p.padding_before = axes.expand("padding", options.padding, 0, 0);
@@ -215,8 +213,8 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
     const int64_t spread = saturating_madd(std::max<int64_t>(p.output[i] - 1, 0), p.stride[i], 0);
     if (spread > kLargest / 4 || reach > kLargest / 4 || p.padding_before[i] > kLargest / 4 ||
         p.padding_after[i] > kLargest / 4) {
-      fail(op, ": axis ", axis, " expects sizes below 2^61 (input ", show(x_shape), ", stride ", p.stride[i],
-           ", dilation ", p.dilation[i], ")");
+      fail(op, ": axis ", axis, " expects sizes below 2^61 (input ", x_shape, ", stride ", p.stride[i], ", dilation ",
+           p.dilation[i], ")");
     }
     const int64_t full = p.output[i] == 0 ? 0 : spread + reach;
     if (computed && axis >= 0) {
@@ -233,7 +231,7 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
     }
     if (p.input[i] < 0 || (p.input[i] == 0 && p.output[i] != 0)) {
       fail(op, ": axis ", axis, " expects padding that leaves an output, got output size ", p.input[i], " (input ",
-           show(x_shape), ", weight ", show(w_shape), ", effective kernel ", reach, ")");
+           x_shape, ", weight ", w_shape, ", effective kernel ", reach, ")");
     }
   }
   check_numel(op, p);
@@ -241,18 +239,16 @@ ConvProblem ConvProblem::transposed(const char* op, const std::vector<int64_t>& 
 }
 
 namespace {
-std::vector<int64_t> with_channels(int64_t first, int64_t second, const Extents& spatial, int rank) {
-  std::vector<int64_t> shape{first, second};
-  shape.insert(shape.end(), spatial.begin() + (3 - rank), spatial.end());
+Shape with_channels(int64_t first, int64_t second, const Extents& spatial, int rank) {
+  Shape shape{first, second};
+  for (int i = 3 - rank; i < 3; ++i) shape.push_back(spatial[static_cast<std::size_t>(i)]);
   return shape;
 }
 }  // namespace
 
-std::vector<int64_t> ConvProblem::x_shape() const { return with_channels(batch, in_channels, input, rank); }
-std::vector<int64_t> ConvProblem::w_shape() const {
-  return with_channels(out_channels, in_channels_per_group(), kernel, rank);
-}
-std::vector<int64_t> ConvProblem::y_shape() const { return with_channels(batch, out_channels, output, rank); }
+Shape ConvProblem::x_shape() const { return with_channels(batch, in_channels, input, rank); }
+Shape ConvProblem::w_shape() const { return with_channels(out_channels, in_channels_per_group(), kernel, rank); }
+Shape ConvProblem::y_shape() const { return with_channels(batch, out_channels, output, rank); }
 
 double ConvProblem::flops() const {
   return 2.0 * static_cast<double>(y_numel()) * static_cast<double>(in_channels_per_group() * taps());
@@ -271,8 +267,8 @@ std::string ConvProblem::str() const {
     }
     return text;
   };
-  return concat("conv", rank, "d x", show(x_shape()), " w", show(w_shape()), " y", show(y_shape()), " s", axes(stride),
-                " p", axes(padding_before), "+", axes(padding_after), " d", axes(dilation), " g", groups);
+  return concat("conv", rank, "d x", x_shape(), " w", w_shape(), " y", y_shape(), " s", axes(stride), " p",
+                axes(padding_before), "+", axes(padding_after), " d", axes(dilation), " g", groups);
 }
 
 std::size_t hash_value(const ConvProblem& p) {

@@ -9,11 +9,12 @@
 // 1-D and 2-D are 3-D with leading extents of 1.
 #pragma once
 
+#include <halo/core/shape.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace halo {
 
@@ -28,11 +29,11 @@ enum class AutoPadding { None, Valid, Same, Causal };
 
 /// What a caller says about a convolution. An empty list means the default; a list of one serves every axis.
 struct ConvOptions {
-  std::vector<int64_t> stride;          ///< default 1
-  std::vector<int64_t> padding;         ///< both sides of each axis; default 0
-  std::vector<int64_t> padding_after;   ///< the far side where it differs; default `padding`
-  std::vector<int64_t> dilation;        ///< default 1
-  std::vector<int64_t> output_padding;  ///< transposed only; default 0
+  IntList stride{};          ///< default 1
+  IntList padding{};         ///< both sides of each axis; default 0
+  IntList padding_after{};   ///< the far side where it differs; default `padding`
+  IntList dilation{};        ///< default 1
+  IntList output_padding{};  ///< transposed only; default 0
   int64_t groups = 1;
   AutoPadding auto_padding = AutoPadding::None;  ///< replaces `padding` unless None
 };
@@ -59,14 +60,12 @@ struct ConvProblem {
   /// The problem of `conv(x, w)`. Shapes are [N, C, spatial...] and [K, C/groups, kernel...].
   /// `op` names the caller in messages.
   /// @throws ArgumentError naming the argument, its value and what was expected.
-  static ConvProblem conv(const char* op, const std::vector<int64_t>& x_shape, const std::vector<int64_t>& w_shape,
-                          const ConvOptions& options);
+  static ConvProblem conv(const char* op, const Shape& x_shape, const Shape& w_shape, const ConvOptions& options);
 
   /// The problem of `conv_transpose(x, w)`: x [N, Cin, spatial...], w [Cin, Cout/groups, kernel...]. In the result the
   /// roles are those of the form: `in_channels`, `input` are the transposed convolution's *outputs*, so that its
   /// forward is ConvPass::BackwardInput of this problem with g = x.
-  static ConvProblem transposed(const char* op, const std::vector<int64_t>& x_shape,
-                                const std::vector<int64_t>& w_shape, const ConvOptions& options);
+  static ConvProblem transposed(const char* op, const Shape& x_shape, const Shape& w_shape, const ConvOptions& options);
 
   int64_t in_channels_per_group() const { return groups == 0 ? 0 : in_channels / groups; }
   int64_t out_channels_per_group() const { return groups == 0 ? 0 : out_channels / groups; }
@@ -75,9 +74,9 @@ struct ConvProblem {
   int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
 
   /// Shapes as the caller sees them: rank + 2 extents.
-  std::vector<int64_t> x_shape() const;
-  std::vector<int64_t> w_shape() const;
-  std::vector<int64_t> y_shape() const;
+  Shape x_shape() const;
+  Shape w_shape() const;
+  Shape y_shape() const;
 
   int64_t x_numel() const { return batch * in_channels * input_positions(); }
   int64_t w_numel() const { return out_channels * in_channels_per_group() * taps(); }

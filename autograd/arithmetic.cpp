@@ -1,0 +1,180 @@
+#include <halo/autograd/arithmetic.h>
+#include <halo/autograd/node.h>
+#include <halo/autograd/unary.h>
+#include <halo/core/error.h>
+#include <halo/ops/binary.h>
+#include <halo/ops/reduce.h>
+
+namespace halo {
+namespace {
+
+using autograd::BackwardContext;
+using autograd::record;
+using autograd::SavedTensor;
+using Grads = std::vector<Tensor>;
+
+/// 1 where the mask holds, else 0, in `like`'s dtype.
+Tensor indicator(const Tensor& mask, const Tensor& like) { return mask.to(like.dtype()); }
+
+/// maximum and minimum: `wins` compares a with b.
+Tensor extremum(const char* name, BinaryOp op, BinaryOp wins, const Tensor& a, const Tensor& b) {
+  return record(name, {a, b}, ops::binary(op, a, b),
+                [=, sa = SavedTensor(a), sb = SavedTensor(b)](const Tensor& g, const BackwardContext& context) {
+                  const Tensor x = sa.unpack(context).detach(), y = sb.unpack(context).detach();
+                  const Tensor tie = indicator(ops::binary(BinaryOp::Equal, x, y), g) * 0.5;
+                  // A NaN operand won, so that the gradient is its.
+                  const Tensor a_won =
+                      ops::binary(BinaryOp::Or, ops::binary(wins, x, y), ops::binary(BinaryOp::NotEqual, x, x));
+                  const Tensor share = indicator(a_won, g) + tie;
+                  Grads grads(2);
+                  if (context.needs(0)) grads[0] = sum_to(g * share, x.shape());
+                  if (context.needs(1)) grads[1] = sum_to(g * (1.0 - share), y.shape());
+                  return grads;
+                });
+}
+
+}  // namespace
+
+Tensor operator+(const Tensor& a, const Tensor& b) {
+  return record("add", {a, b}, ops::binary(BinaryOp::Add, a, b),
+                [sa = a.shape(), sb = b.shape()](const Tensor& g, const BackwardContext& context) {
+                  Grads grads(2);
+                  if (context.needs(0)) grads[0] = sum_to(g, sa);
+                  if (context.needs(1)) grads[1] = sum_to(g, sb);
+                  return grads;
+                });
+}
+
+Tensor operator-(const Tensor& a, const Tensor& b) {
+  return record("sub", {a, b}, ops::binary(BinaryOp::Sub, a, b),
+                [sa = a.shape(), sb = b.shape()](const Tensor& g, const BackwardContext& context) {
+                  Grads grads(2);
+                  if (context.needs(0)) grads[0] = sum_to(g, sa);
+                  if (context.needs(1)) grads[1] = sum_to(-g, sb);
+                  return grads;
+                });
+}
+
+Tensor operator*(const Tensor& a, const Tensor& b) {
+  // Each factor is kept only for the other's gradient.
+  const SavedTensor sa = b.requires_grad() ? SavedTensor(a) : SavedTensor();
+  const SavedTensor sb = a.requires_grad() ? SavedTensor(b) : SavedTensor();
+  return record("mul", {a, b}, ops::binary(BinaryOp::Mul, a, b),
+                [=, shape_a = a.shape(), shape_b = b.shape()](const Tensor& g, const BackwardContext& context) {
+                  Grads grads(2);
+                  if (context.needs(0)) grads[0] = sum_to(g * sb.unpack(context), shape_a);
+                  if (context.needs(1)) grads[1] = sum_to(g * sa.unpack(context), shape_b);
+                  return grads;
+                });
+}
+
+Tensor operator/(const Tensor& a, const Tensor& b) {
+  return record("div", {a, b}, ops::binary(BinaryOp::Div, a, b),
+                [sa = SavedTensor(a), sb = SavedTensor(b)](const Tensor& g, const BackwardContext& context) {
+                  const Tensor x = sa.unpack(context), y = sb.unpack(context);
+                  Grads grads(2);
+                  if (context.needs(0)) grads[0] = sum_to(g / y, x.shape());
+                  if (context.needs(1)) grads[1] = sum_to(-(g * (x / (y * y))), y.shape());
+                  return grads;
+                });
+}
+
+Tensor operator+(const Tensor& a, double b) { return shift(a, b); }
+Tensor operator-(const Tensor& a, double b) { return shift(a, -b); }
+Tensor operator*(const Tensor& a, double b) { return scale(a, b); }
+Tensor operator/(const Tensor& a, double b) { return a / full({}, b, a.options()); }
+Tensor operator+(double a, const Tensor& b) { return shift(b, a); }
+Tensor operator-(double a, const Tensor& b) { return shift(scale(b, -1), a); }
+Tensor operator*(double a, const Tensor& b) { return scale(b, a); }
+Tensor operator/(double a, const Tensor& b) { return scale(reciprocal(b), a); }
+Tensor operator-(const Tensor& a) { return scale(a, -1); }
+
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  return extremum("maximum", BinaryOp::Maximum, BinaryOp::Greater, a, b);
+}
+Tensor minimum(const Tensor& a, const Tensor& b) {
+  return extremum("minimum", BinaryOp::Minimum, BinaryOp::Less, a, b);
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  return record(
+      "where", {a, b}, ops::where(condition, a, b),
+      [sc = SavedTensor(condition), sa = a.shape(), sb = b.shape()](const Tensor& g, const BackwardContext& context) {
+        const Tensor mask = sc.unpack(context), zero = zeros({}, g.options());
+        Grads grads(2);
+        if (context.needs(0)) grads[0] = sum_to(where(mask, g, zero), sa);
+        if (context.needs(1)) grads[1] = sum_to(where(mask, zero, g), sb);
+        return grads;
+      });
+}
+
+Tensor eq(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Equal, a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::NotEqual, a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Less, a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::LessEqual, a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Greater, a, b); }
+Tensor ge(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::GreaterEqual, a, b); }
+Tensor logical_and(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::And, a, b); }
+Tensor logical_or(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Or, a, b); }
+
+namespace {
+
+/// `reduced` (without the axes of `dims`) stretched back over `shape`.
+Tensor spread(const Tensor& reduced, const Shape& shape, const Shape& dims) {
+  Shape with_ones = shape;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (dims.empty()) with_ones[i] = 1;
+  }
+  for (int64_t dim : dims) with_ones[normalize_axis("reduce", dim, shape.rank())] = 1;
+  return reduced.reshape(with_ones).expand(shape);
+}
+
+Tensor extreme_value(const char* name, ReduceOp op, const Tensor& x, const Shape& dims, bool keepdim) {
+  const Tensor y = ops::reduce(op, x, dims, keepdim);
+  return record(name, {x}, y,
+                [=, sx = SavedTensor(x), sy = SavedTensor::output(y)](const Tensor& g, const BackwardContext& context) {
+                  const Tensor in = sx.unpack(context).detach(),
+                               best = spread(sy.unpack(context).detach(), in.shape(), dims);
+                  // Ties share; a NaN result is the NaN elements'.
+                  const Tensor hit =
+                      indicator(where(ops::binary(BinaryOp::NotEqual, best, best),
+                                      ops::binary(BinaryOp::NotEqual, in, in), ops::binary(BinaryOp::Equal, in, best)),
+                                g);
+                  const Tensor ties = spread(ops::reduce(ReduceOp::Sum, hit, dims, true), in.shape(), dims);
+                  return Grads{spread(g, in.shape(), dims) * (hit / ties)};
+                });
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
+  return record(
+      "sum", {x}, ops::reduce(ReduceOp::Sum, x, dims, keepdim),
+      [shape = x.shape(), dims](const Tensor& g, const BackwardContext&) { return Grads{spread(g, shape, dims)}; });
+}
+
+Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
+  const Tensor y = ops::reduce(ReduceOp::Mean, x, dims, keepdim);
+  const double count = y.numel() == 0 ? 1.0 : static_cast<double>(x.numel()) / static_cast<double>(y.numel());
+  return record("mean", {x}, y, [shape = x.shape(), dims, count](const Tensor& g, const BackwardContext&) {
+    return Grads{spread(g / count, shape, dims)};
+  });
+}
+
+Tensor amax(const Tensor& x, const Shape& dims, bool keepdim) {
+  return extreme_value("amax", ReduceOp::Max, x, dims, keepdim);
+}
+Tensor amin(const Tensor& x, const Shape& dims, bool keepdim) {
+  return extreme_value("amin", ReduceOp::Min, x, dims, keepdim);
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return record("sum_to", {x}, ops::sum_to(x, shape),
+                [from = x.shape()](const Tensor& g, const BackwardContext&) { return Grads{g.expand(from)}; });
+}
+
+Tensor Tensor::sum() const { return halo::sum(*this); }
+Tensor Tensor::mean() const { return halo::mean(*this); }
+
+}  // namespace halo

@@ -1,0 +1,118 @@
+// The tape. A Node is one recorded operation: where its inputs came from, and how to turn the gradient of its outputs
+// into gradients of its inputs. For authors of differentiable functions; users need only functions, grad and backward.
+#pragma once
+
+#include <halo/core/precision.h>
+#include <halo/core/stream.h>
+#include <halo/core/tensor.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace halo::autograd {
+
+class Node;
+
+/// Output `output` of `node`: where a tensor's gradient goes. A null node: no gradient wanted.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int output = 0;
+};
+
+/// What a backward closure is told beside the upstream gradients.
+struct BackwardContext {
+  const Node& node;
+  bool create_graph;
+  /// Whether input `i` wants a gradient; an undefined tensor may be returned for one that does not.
+  bool needs(std::size_t i) const;
+};
+
+/// Upstream gradients, one an output (never undefined: zeros stand in), to one gradient an input.
+using Backward = std::function<std::vector<Tensor>(const std::vector<Tensor>& grads, const BackwardContext& context)>;
+
+class Node : public std::enable_shared_from_this<Node> {
+ public:
+  /// Nodes are made here alone: their release is iterative, so that the length of a graph is not the depth of the
+  /// stack.
+  static std::shared_ptr<Node> create(std::string name, std::vector<Edge> next, Backward backward);
+
+  const std::string& name() const { return name_; }
+  const std::vector<Edge>& next() const { return next_; }
+  uint64_t sequence() const { return sequence_; }  ///< later nodes have larger numbers
+
+  /// Shape and options of each output, for zeros where an output got no gradient.
+  struct OutputInfo {
+    Shape shape;
+    TensorOptions options;
+  };
+  int add_output(const Tensor& output);
+  const std::vector<OutputInfo>& outputs() const { return outputs_; }
+
+  /// Runs the closure with the precision and stream in force when the node was made.
+  std::vector<Tensor> run(std::vector<Tensor> grads, bool create_graph) const;
+  /// Drops the closure and what it saved.
+  void release();
+
+  /// Set on the node of a leaf: where its gradient is accumulated.
+  std::weak_ptr<AutogradState> leaf;
+
+ private:
+  Node() = default;
+  std::string name_;
+  std::vector<Edge> next_;
+  Backward backward_;
+  std::vector<OutputInfo> outputs_;
+  uint64_t sequence_ = 0;
+  Precision precision_ = Precision::Float32;
+  std::vector<Stream> streams_;  ///< the current stream of the outputs' device, when made
+};
+
+/// Autograd's part of a tensor.
+struct State : AutogradState {
+  bool requires_grad = false;
+  Edge edge;  ///< of a result: the node that made it
+
+  std::mutex mutex;  ///< guards the three below: several threads may run backward into one leaf
+  Tensor grad;
+  std::weak_ptr<Node> accumulate;  ///< of a leaf
+};
+
+State* state_of(const Tensor& tensor);
+/// Where the gradient of `tensor` goes; makes a leaf's node on first use. A null node where none is wanted.
+Edge edge_of(const Tensor& tensor);
+
+/// A tensor kept for backward. Knows if it was changed in place since.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  /// Keeps an input (or any tensor that is not an output of the node being recorded).
+  explicit SavedTensor(const Tensor& tensor);
+  /// Keeps output number `index` of the node being recorded, without keeping the node alive through itself.
+  static SavedTensor output(const Tensor& tensor, int index = 0);
+  bool defined() const { return tensor_.defined(); }
+  /// @throws ArgumentError naming the operation, the tensor and both versions if it was changed in place.
+  Tensor unpack(const BackwardContext& context) const;
+
+ private:
+  Tensor tensor_;
+  uint64_t version_ = 0;
+  int output_ = -1;
+};
+
+/// Whether recording is on and any of `inputs` wants a gradient.
+bool should_record(const std::vector<Tensor>& inputs);
+
+/// Makes `outputs` (fresh results of plain ops) the outputs of a new node named `name` with the given inputs. Does
+/// nothing where should_record is false. A closure with one upstream gradient may take `const Tensor&`.
+void record(const char* name, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, Backward backward);
+/// The same for one output, which is returned.
+Tensor record(const char* name, const std::vector<Tensor>& inputs, const Tensor& output,
+              std::function<std::vector<Tensor>(const Tensor& grad, const BackwardContext& context)> backward);
+
+/// Nodes alive in the process: for leak tests.
+int64_t live_nodes();
+
+}  // namespace halo::autograd

@@ -1,0 +1,55 @@
+#include <halo/core/allocator.h>
+#include <halo/core/cuda_backend.h>
+#include <halo/core/error.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+namespace halo {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+std::atomic<bool> poisoning{false};
+
+/// Plain aligned memory: the system's allocator already caches.
+class CpuAllocator final : public Allocator {
+ public:
+  void* allocate(std::size_t bytes) override {
+    void* block = ::operator new(bytes, kAlignment, std::nothrow);
+    if (block == nullptr) fail<OutOfMemoryError>("allocate: cpu could not serve ", bytes, " bytes");
+    if (memory_poisoning()) std::memset(block, 0xFF, bytes);
+    const int64_t live = live_.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
+    int64_t peak = peak_.load();
+    while (live > peak && !peak_.compare_exchange_weak(peak, live)) {
+    }
+    ++allocations_;
+    return block;
+  }
+
+  void deallocate(void* block, std::size_t bytes) noexcept override {
+    ::operator delete(block, kAlignment);
+    live_ -= static_cast<int64_t>(bytes);
+  }
+
+  MemoryStats stats() const override { return {live_, 0, peak_, allocations_}; }
+  void reset_peak() override { peak_ = live_.load(); }
+
+ private:
+  std::atomic<int64_t> live_{0}, peak_{0}, allocations_{0};
+};
+
+}  // namespace
+
+Allocator& allocator(Device device) {
+  // Never destroyed: tensors at namespace scope or in thread storage may outlive every static.
+  static auto* cpu = new CpuAllocator;
+  if (device.is_cpu()) return *cpu;
+  return cuda::allocator(device.index);
+}
+
+void set_memory_poisoning(bool on) { poisoning = on; }
+bool memory_poisoning() { return poisoning; }
+
+}  // namespace halo

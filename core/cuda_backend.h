@@ -1,0 +1,44 @@
+// What core needs of the CUDA backend. Defined in cuda/ or, in a build without CUDA, by cuda/stub.cpp, where everything
+// but the queries throws DeviceError.
+#pragma once
+
+#include <halo/core/allocator.h>
+#include <halo/core/philox.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace halo {
+class Shape;
+class Tensor;
+struct Scalar;
+struct TensorOptions;
+}  // namespace halo
+
+namespace halo::cuda {
+
+/// GPUs that can be used: 0 in a build without CUDA, without a driver, or where none is visible. Never throws.
+int device_count();
+/// One line on why device_count() is 0 (build, driver version found and needed), or the GPU's name.
+std::string describe(int device);
+
+Allocator& allocator(int device);
+std::shared_ptr<void> create_stream(int device);
+void synchronize_stream(int device, void* stream);
+void stream_wait(int device, void* stream, int other_device, void* other);
+void synchronize(int device);
+
+/// Copies bytes between host and device or between devices, in order with the current stream of the device concerned.
+/// Host memory may be reused when the call returns.
+void copy_bytes(void* target, Device target_device, const void* source, Device source_device, std::size_t bytes);
+/// target = source elementwise with conversion; same GPU, same shape, any strides, any dtypes.
+void copy_elements(const Tensor& source, const Tensor& target);
+/// Every element of `target` (any strides) = value.
+void fill(const Tensor& target, const Scalar& value);
+
+enum class Distribution { Uniform, Normal };
+/// A new tensor whose element i is core/philox.h's draw i after `state`.
+Tensor random(Distribution distribution, PhiloxState state, const Shape& shape, const TensorOptions& options);
+
+}  // namespace halo::cuda

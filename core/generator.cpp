@@ -1,0 +1,104 @@
+#include <halo/core/copy.h>
+#include <halo/core/cuda_backend.h>
+#include <halo/core/error.h>
+#include <halo/core/generator.h>
+#include <halo/core/parallel.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace halo {
+
+void Generator::manual_seed(uint64_t seed) { set_state({seed, 0}); }
+
+PhiloxState Generator::state() const {
+  std::lock_guard lock(mutex_);
+  return state_;
+}
+
+void Generator::set_state(PhiloxState state) {
+  std::lock_guard lock(mutex_);
+  state_ = state;
+}
+
+PhiloxState Generator::reserve(uint64_t draws) {
+  std::lock_guard lock(mutex_);
+  const PhiloxState start = state_;
+  state_.offset += draws;
+  return start;
+}
+
+Generator& default_generator() {
+  static auto* generator = new Generator(0);
+  return *generator;
+}
+
+void manual_seed(uint64_t seed) { default_generator().manual_seed(seed); }
+
+namespace {
+
+constexpr int64_t kGrain = 4096;
+
+void check_floating(const char* op, DType dtype) {
+  if (!is_floating_point(dtype)) fail(op, ": dtype expected a floating type, got ", name(dtype));
+}
+
+/// Fills a CPU tensor of `dtype` with draw(i), then moves it to where it is wanted: values do not depend on the device.
+template <class Draw>
+Tensor filled(const Shape& shape, const TensorOptions& options, Draw draw) {
+  using Value = decltype(draw(uint64_t{0}));
+  Tensor host = empty(shape, {.dtype = dtype_of<Value>()});
+  Value* const out = host.data<Value>();
+  parallel_for(host.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = draw(static_cast<uint64_t>(i));
+  });
+  return convert(host, options.dtype, options.device);
+}
+
+}  // namespace
+
+Tensor rand(const Shape& shape, const TensorOptions& options, Generator& generator) {
+  check_floating("rand", options.dtype);
+  const PhiloxState state = generator.reserve(static_cast<uint64_t>(shape.numel()));
+  if (options.device.is_cuda()) return cuda::random(cuda::Distribution::Uniform, state, shape, options);
+  if (options.dtype == DType::Float64) {
+    return filled(shape, options, [state](uint64_t i) { return random_uniform64(state, i); });
+  }
+  return filled(shape, options, [state](uint64_t i) { return random_uniform(state, i); });
+}
+
+Tensor randn(const Shape& shape, const TensorOptions& options, Generator& generator) {
+  check_floating("randn", options.dtype);
+  const PhiloxState state = generator.reserve(static_cast<uint64_t>(shape.numel()));
+  if (options.device.is_cuda()) return cuda::random(cuda::Distribution::Normal, state, shape, options);
+  if (options.dtype == DType::Float64) {
+    return filled(shape, options, [state](uint64_t i) { return random_normal(state, i); });
+  }
+  return filled(shape, options, [state](uint64_t i) { return static_cast<float>(random_normal(state, i)); });
+}
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options, Generator& generator) {
+  if (low >= high) fail("randint: low expected below high, got ", low, " and ", high);
+  const PhiloxState state = generator.reserve(static_cast<uint64_t>(shape.numel()));
+  const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  // The high half of bits * range: uniform to within range / 2^64.
+  return filled(shape, options, [=](uint64_t i) {
+    const auto wide = static_cast<unsigned __int128>(random_bits64(state, i)) * range;
+    return static_cast<int64_t>(static_cast<uint64_t>(low) + static_cast<uint64_t>(wide >> 64));
+  });
+}
+
+Tensor randperm(int64_t n, Generator& generator) {
+  if (n < 0) fail("randperm: n expected 0 or more, got ", n);
+  const PhiloxState state = generator.reserve(static_cast<uint64_t>(n));
+  std::vector<int64_t> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  for (int64_t i = n - 1; i > 0; --i) {  // Fisher-Yates
+    const auto wide =
+        static_cast<unsigned __int128>(random_bits64(state, static_cast<uint64_t>(i))) * static_cast<uint64_t>(i + 1);
+    std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(wide >> 64)]);
+  }
+  return from_vector(order, {n});
+}
+
+}  // namespace halo

@@ -1,0 +1,71 @@
+// Philox 4x32-10: the counter-based generator behind all random numbers. Element i of a random tensor depends on (seed,
+// offset, i) alone, so CPU and GPU, and any number of threads, draw the same values.
+// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+#pragma once
+
+#include <halo/core/host_device.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace halo {
+
+/// Where a draw starts: key and counter.
+struct PhiloxState {
+  uint64_t seed = 0;
+  uint64_t offset = 0;  ///< in blocks of four 32-bit numbers
+};
+
+struct PhiloxBlock {
+  uint32_t v[4];
+};
+
+/// Block `index` after `state`.
+HALO_HOST_DEVICE inline PhiloxBlock philox(PhiloxState state, uint64_t index) {
+  const uint64_t counter = state.offset + index;
+  uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32), c2 = 0, c3 = 0;
+  uint32_t k0 = static_cast<uint32_t>(state.seed), k1 = static_cast<uint32_t>(state.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(p1);
+    c3 = static_cast<uint32_t>(p0);
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+/// Element `i` as 32 random bits.
+HALO_HOST_DEVICE inline uint32_t random_bits(PhiloxState state, uint64_t i) { return philox(state, i / 4).v[i % 4]; }
+
+/// Element `i` as 64 random bits (two elements a block).
+HALO_HOST_DEVICE inline uint64_t random_bits64(PhiloxState state, uint64_t i) {
+  const PhiloxBlock b = philox(state, i / 2);
+  const int k = static_cast<int>(i % 2) * 2;
+  return (static_cast<uint64_t>(b.v[k + 1]) << 32) | b.v[k];
+}
+
+/// Uniform in [0, 1) with 24 bits: every value is exact in float32.
+HALO_HOST_DEVICE inline float random_uniform(PhiloxState state, uint64_t i) {
+  return static_cast<float>(random_bits(state, i) >> 8) * 0x1p-24f;
+}
+
+/// Uniform in [0, 1) with 53 bits.
+HALO_HOST_DEVICE inline double random_uniform64(PhiloxState state, uint64_t i) {
+  return static_cast<double>(random_bits64(state, i) >> 11) * 0x1p-53;
+}
+
+/// Standard normal by Box-Muller on a block of its own, in float64, so that CPU and GPU agree to the last bit of a
+/// float32 (up to 2 ulp where their logarithm or cosine differ).
+HALO_HOST_DEVICE inline double random_normal(PhiloxState state, uint64_t i) {
+  const PhiloxBlock b = philox(state, i);
+  const uint64_t r = (static_cast<uint64_t>(b.v[1]) << 32) | b.v[0], a = (static_cast<uint64_t>(b.v[3]) << 32) | b.v[2];
+  const double u = (static_cast<double>(r >> 11) + 1.0) * 0x1p-53;  // (0, 1]
+  const double angle = static_cast<double>(a >> 11) * 0x1p-53 * 6.283185307179586477;
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(angle);
+}
+
+}  // namespace halo

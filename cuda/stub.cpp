@@ -1,0 +1,39 @@
+// Takes the place of cuda/ in a build without CUDA: the queries answer "none", everything else says so.
+#include <halo/core/cuda_backend.h>
+#include <halo/core/error.h>
+#include <halo/core/tensor.h>
+#include <halo/ops/binary_backend.h>
+#include <halo/ops/conv_backend.h>
+#include <halo/ops/reduce_backend.h>
+#include <halo/ops/unary_backend.h>
+
+namespace halo::cuda {
+namespace {
+[[noreturn]] void absent() { fail<DeviceError>("CUDA: this Halo was built without CUDA (HALO_CUDA=OFF); use the CPU"); }
+}  // namespace
+
+int device_count() { return 0; }
+std::string describe(int) { return "no GPU: this Halo was built without CUDA"; }
+Allocator& allocator(int) { absent(); }
+std::shared_ptr<void> create_stream(int) { absent(); }
+void synchronize_stream(int, void*) { absent(); }
+void stream_wait(int, void*, int, void*) { absent(); }
+void synchronize(int) { absent(); }
+void copy_bytes(void*, Device, const void*, Device, std::size_t) { absent(); }
+void copy_elements(const Tensor&, const Tensor&) { absent(); }
+void fill(const Tensor&, const Scalar&) { absent(); }
+Tensor random(Distribution, PhiloxState, const Shape&, const TensorOptions&) { absent(); }
+
+void conv_forward(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&, const Activation&, const Tensor&) {
+  absent();
+}
+void conv_backward_input(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void conv_backward_weight(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void sum_per_channel(const Tensor&, const Tensor&) { absent(); }
+void unary(UnaryOp, UnaryParams, const Tensor&, const Tensor&) { absent(); }
+void unary_derivative(UnaryOp, UnaryParams, int, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void binary(BinaryOp, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void where(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void reduce(ReduceOp, const Tensor&, int, const Tensor&) { absent(); }
+
+}  // namespace halo::cuda

@@ -1,0 +1,14 @@
+// Everything a program needs.
+#pragma once
+
+#include <halo/autograd/arithmetic.h>
+#include <halo/autograd/conv.h>
+#include <halo/autograd/engine.h>
+#include <halo/autograd/grad_mode.h>
+#include <halo/autograd/gradcheck.h>
+#include <halo/autograd/unary.h>
+#include <halo/core/generator.h>
+#include <halo/core/parallel.h>
+#include <halo/core/precision.h>
+#include <halo/core/stream.h>
+#include <halo/core/tensor.h>

@@ -1,0 +1,41 @@
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/binary.h>
+#include <halo/ops/binary_backend.h>
+
+namespace halo {
+
+bool is_comparison(BinaryOp op) { return op >= BinaryOp::Equal; }
+
+namespace ops {
+
+Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
+  check_same_dtype_and_device("binary", {{"a", a}, {"b", b}});
+  const Shape shape = broadcast_shapes("binary", a.shape(), b.shape());
+  const DType dtype = is_comparison(op) ? DType::Bool : a.dtype();
+  Tensor out = empty(shape, {.dtype = dtype, .device = a.device()});
+  const Tensor wide_a = view::expand(a, shape), wide_b = view::expand(b, shape);
+  switch (a.device().type) {
+    case DeviceType::CPU: cpu::binary(op, wide_a, wide_b, out); break;
+    case DeviceType::CUDA: cuda::binary(op, wide_a, wide_b, out); break;
+  }
+  return out;
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check_same_dtype_and_device("where", {{"a", a}, {"b", b}});
+  if (condition.dtype() != DType::Bool || !(condition.device() == a.device())) {
+    fail("where: condition expected bool on ", a.device(), ", got ", condition.describe());
+  }
+  const Shape shape = broadcast_shapes("where", condition.shape(), broadcast_shapes("where", a.shape(), b.shape()));
+  Tensor out = empty(shape, a.options());
+  const Tensor wide = view::expand(condition, shape), wide_a = view::expand(a, shape), wide_b = view::expand(b, shape);
+  switch (a.device().type) {
+    case DeviceType::CPU: cpu::where(wide, wide_a, wide_b, out); break;
+    case DeviceType::CUDA: cuda::where(wide, wide_a, wide_b, out); break;
+  }
+  return out;
+}
+
+}  // namespace ops
+}  // namespace halo

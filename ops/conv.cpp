@@ -1,0 +1,77 @@
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/conv.h>
+#include <halo/ops/conv_backend.h>
+
+namespace halo::ops {
+namespace {
+
+void check_shape(const char* op, const char* argument, const Tensor& t, const Shape& expected) {
+  if (t.shape() != expected) fail(op, ": ", argument, " expects shape ", expected, ", got ", t.shape());
+}
+
+void check_bias(const char* op, const Tensor& bias, int64_t channels) {
+  if (bias.defined()) check_shape(op, "bias", bias, {channels});
+}
+
+Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
+
+}  // namespace
+
+Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, const Tensor& bias,
+                    const Activation& activation) {
+  constexpr const char* op = "conv_forward";
+  check_same_dtype_and_device(op, {{"input", x}, {"weight", w}, {"bias", bias}});
+  check_shape(op, "input", x, problem.x_shape());
+  check_shape(op, "weight", w, problem.w_shape());
+  check_bias(op, bias, problem.out_channels);
+  Tensor y = empty(problem.y_shape(), x.options());
+  const Tensor dense_x = view::dense(x), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::conv_forward(problem, dense_x, dense_w, dense_bias, activation, y); break;
+    case DeviceType::CUDA: cuda::conv_forward(problem, dense_x, dense_w, dense_bias, activation, y); break;
+  }
+  return y;
+}
+
+Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias) {
+  constexpr const char* op = "conv_backward_input";
+  check_same_dtype_and_device(op, {{"grad_output", g}, {"weight", w}, {"bias", bias}});
+  check_shape(op, "grad_output", g, problem.y_shape());
+  check_shape(op, "weight", w, problem.w_shape());
+  check_bias(op, bias, problem.in_channels);
+  Tensor x = empty(problem.x_shape(), g.options());
+  const Tensor dense_g = view::dense(g), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
+  switch (g.device().type) {
+    case DeviceType::CPU: cpu::conv_backward_input(problem, dense_g, dense_w, dense_bias, x); break;
+    case DeviceType::CUDA: cuda::conv_backward_input(problem, dense_g, dense_w, dense_bias, x); break;
+  }
+  return x;
+}
+
+Tensor conv_backward_weight(const ConvProblem& problem, const Tensor& x, const Tensor& g) {
+  constexpr const char* op = "conv_backward_weight";
+  check_same_dtype_and_device(op, {{"input", x}, {"grad_output", g}});
+  check_shape(op, "input", x, problem.x_shape());
+  check_shape(op, "grad_output", g, problem.y_shape());
+  Tensor w = empty(problem.w_shape(), x.options());
+  const Tensor dense_x = view::dense(x), dense_g = view::dense(g);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::conv_backward_weight(problem, dense_x, dense_g, w); break;
+    case DeviceType::CUDA: cuda::conv_backward_weight(problem, dense_x, dense_g, w); break;
+  }
+  return w;
+}
+
+Tensor sum_per_channel(const Tensor& g) {
+  if (g.rank() < 2) fail("sum_per_channel: input expects [N, C, ...], got ", g.shape());
+  Tensor sum = empty({g.size(1)}, g.options());
+  const Tensor dense_g = view::dense(g);
+  switch (g.device().type) {
+    case DeviceType::CPU: cpu::sum_per_channel(dense_g, sum); break;
+    case DeviceType::CUDA: cuda::sum_per_channel(dense_g, sum); break;
+  }
+  return sum;
+}
+
+}  // namespace halo::ops

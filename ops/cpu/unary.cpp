@@ -1,0 +1,27 @@
+#include <halo/ops/unary_backend.h>
+
+#include "elementwise.h"
+
+namespace halo::cpu {
+
+void unary(UnaryOp op, UnaryParams params, const Tensor& x, const Tensor& y) {
+  dispatch_float("unary", x.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    dispatch_unary(op, params, [&](auto f) { map1<T, T>(y, x, [f](T v) { return f.value(v); }); });
+  });
+}
+
+void unary_derivative(UnaryOp op, UnaryParams params, int order, const Tensor& g, const Tensor& s, const Tensor& out) {
+  dispatch_float("unary_derivative", g.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    dispatch_unary(op, params, [&](auto f) {
+      if (order == 1) {
+        map2<T, T, T>(out, g, s, [f](T up, T v) { return up == T(0) ? T(0) : up * f.first(v); });
+      } else {
+        map2<T, T, T>(out, g, s, [f](T up, T v) { return up == T(0) ? T(0) : up * f.second(v); });
+      }
+    });
+  });
+}
+
+}  // namespace halo::cpu

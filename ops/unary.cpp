@@ -1,0 +1,29 @@
+#include <halo/core/error.h>
+#include <halo/ops/unary.h>
+#include <halo/ops/unary_backend.h>
+
+namespace halo::ops {
+
+Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
+  if (!is_floating_point(x.dtype())) fail("unary: input expected a floating dtype, got ", x.describe());
+  Tensor y = empty(x.shape(), x.options());
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::unary(op, params, x, y); break;
+    case DeviceType::CUDA: cuda::unary(op, params, x, y); break;
+  }
+  return y;
+}
+
+Tensor unary_derivative(UnaryOp op, int order, const Tensor& g, const Tensor& s, UnaryParams params) {
+  check_same_dtype_and_device("unary_derivative", {{"grad_output", g}, {"saved", s}});
+  if (g.shape() != s.shape()) fail("unary_derivative: grad_output expected shape ", s.shape(), ", got ", g.shape());
+  if (order != 1 && order != 2) fail("unary_derivative: order expected 1 or 2, got ", order);
+  Tensor out = empty(g.shape(), g.options());
+  switch (g.device().type) {
+    case DeviceType::CPU: cpu::unary_derivative(op, params, order, g, s, out); break;
+    case DeviceType::CUDA: cuda::unary_derivative(op, params, order, g, s, out); break;
+  }
+  return out;
+}
+
+}  // namespace halo::ops
