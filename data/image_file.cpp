@@ -1,0 +1,166 @@
+// PNG through libpng's simplified interface, JPEG through libjpeg.
+#include <halo/core/copy.h>
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/data/images.h>
+#include <halo/data/transform.h>
+
+#include <algorithm>
+#include <array>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include <jpeglib.h>
+#include <png.h>
+
+namespace halo::data {
+namespace {
+
+constexpr int64_t kMostPixels = int64_t{1} << 28;
+
+/// Interleaved RGB rows to [3, H, W].
+Tensor planes(const std::vector<uint8_t>& rgb, int64_t height, int64_t width) {
+  return view::dense(view::permute(from_vector(rgb, {height, width, 3}), {2, 0, 1}));
+}
+
+void check_pixels(const std::string& path, int64_t height, int64_t width) {
+  if (height < 1 || width < 1 || height > kMostPixels / width) {
+    fail<FileError>(path, ": image expected 1 to 2^28 pixels, got ", height, " x ", width);
+  }
+}
+
+Tensor read_png(const std::string& path) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  if (png_image_begin_read_from_file(&image, path.c_str()) == 0) {
+    fail<FileError>(path, ": not a readable PNG: ", image.message);
+  }
+  const std::unique_ptr<png_image, void (*)(png_image*)> owner(&image, png_image_free);
+  check_pixels(path, image.height, image.width);
+  image.format = PNG_FORMAT_RGB;
+  std::vector<uint8_t> rgb(PNG_IMAGE_SIZE(image));
+  const png_color black{0, 0, 0};  // behind transparent pixels
+  if (png_image_finish_read(&image, &black, rgb.data(), 0, nullptr) == 0) {
+    fail<FileError>(path, ": not a readable PNG: ", image.message);
+  }
+  return planes(rgb, image.height, image.width);
+}
+
+/// libjpeg reports errors by a callback that must not return; the jump lands in decode(), which owns nothing.
+struct JpegErrors {
+  jpeg_error_mgr base;
+  std::jmp_buf jump;
+  char message[JMSG_LENGTH_MAX];
+};
+
+void jpeg_failed(j_common_ptr info) {
+  auto* errors = reinterpret_cast<JpegErrors*>(info->err);
+  (*info->err->format_message)(info, errors->message);
+  std::longjmp(errors->jump, 1);
+}
+
+/// Fills `rgb`; false (with errors.message) where the file is no JPEG. No object with a destructor lives across the
+/// jump.
+bool decode(jpeg_decompress_struct& jpeg, JpegErrors& errors, std::FILE* file, std::vector<uint8_t>& rgb) {
+  if (setjmp(errors.jump) != 0) return false;
+  jpeg_create_decompress(&jpeg);
+  jpeg_stdio_src(&jpeg, file);
+  jpeg_read_header(&jpeg, TRUE);
+  if (static_cast<int64_t>(jpeg.image_width) * jpeg.image_height > kMostPixels) {
+    std::snprintf(errors.message, sizeof errors.message, "more than 2^28 pixels");
+    return false;
+  }
+  jpeg.out_color_space = JCS_RGB;
+  jpeg_start_decompress(&jpeg);
+  const std::size_t pitch = std::size_t{3} * jpeg.output_width;
+  rgb.resize(pitch * jpeg.output_height);
+  while (jpeg.output_scanline < jpeg.output_height) {
+    JSAMPROW row = rgb.data() + pitch * jpeg.output_scanline;
+    jpeg_read_scanlines(&jpeg, &row, 1);
+  }
+  jpeg_finish_decompress(&jpeg);
+  return true;
+}
+
+Tensor read_jpeg(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (file == nullptr) fail<FileError>(path, ": cannot be opened for reading");
+  jpeg_decompress_struct jpeg{};
+  JpegErrors errors{};
+  jpeg.err = jpeg_std_error(&errors.base);
+  errors.base.error_exit = jpeg_failed;
+  std::vector<uint8_t> rgb;
+  const bool ok = decode(jpeg, errors, file.get(), rgb);
+  const auto height = static_cast<int64_t>(jpeg.output_height), width = static_cast<int64_t>(jpeg.output_width);
+  jpeg_destroy_decompress(&jpeg);
+  if (!ok) fail<FileError>(path, ": not a readable JPEG: ", errors.message);
+  return planes(rgb, height, width);
+}
+
+}  // namespace
+
+Tensor read_image(const std::string& path) {
+  std::array<uint8_t, 4> magic{};
+  {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+    if (file == nullptr) fail<FileError>(path, ": cannot be opened for reading");
+    if (std::fread(magic.data(), 1, magic.size(), file.get()) != magic.size())
+      fail<FileError>(path, ": too short for an image");
+  }
+  if (magic[0] == 0x89 && magic[1] == 'P') return read_png(path);
+  if (magic[0] == 0xFF && magic[1] == 0xD8) return read_jpeg(path);
+  fail<FileError>(path, ": expected a PNG or JPEG image");
+}
+
+ImageSet read_image_folder(const std::string& path, int64_t height, int64_t width) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(path)) fail<FileError>(path, ": expected a folder with one sub-folder a class");
+  ImageSet set;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    if (entry.is_directory()) set.class_names.push_back(entry.path().filename().string());
+  }
+  std::sort(set.class_names.begin(), set.class_names.end());
+  if (set.class_names.empty()) fail<FileError>(path, ": expected a folder with one sub-folder a class");
+  std::vector<std::pair<fs::path, int64_t>> files;
+  for (std::size_t label = 0; label < set.class_names.size(); ++label) {
+    for (const auto& entry : fs::directory_iterator(fs::path(path) / set.class_names[label])) {
+      if (entry.is_regular_file()) files.emplace_back(entry.path(), static_cast<int64_t>(label));
+    }
+  }
+  std::sort(files.begin(), files.end());
+  const auto n = static_cast<int64_t>(files.size());
+  set.images = empty({n, 3, height, width}, {.dtype = DType::UInt8});
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto& [file, label] = files[static_cast<std::size_t>(i)];
+    const Tensor image = resize(view::unsqueeze(read_image(file.string()), 0), height, width);
+    copy(view::select(image, 0, 0), view::select(set.images, 0, i));
+    labels.push_back(label);
+  }
+  set.labels = from_vector(labels, {n});
+  return set;
+}
+
+void write_png(const std::string& path, const Tensor& image) {
+  if (image.dtype() != DType::UInt8 || image.rank() != 3 || (image.size(0) != 1 && image.size(0) != 3)) {
+    fail("write_png: image expected uint8 [1 or 3, H, W], got ", image.describe());
+  }
+  check_pixels(path, image.size(1), image.size(2));
+  const Tensor rows = view::dense(view::permute(image, {1, 2, 0}));
+  png_image png{};
+  png.version = PNG_IMAGE_VERSION;
+  png.height = static_cast<png_uint_32>(image.size(1));
+  png.width = static_cast<png_uint_32>(image.size(2));
+  png.format = image.size(0) == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  const std::string temporary = path + ".part";
+  if (png_image_write_to_file(&png, temporary.c_str(), 0, rows.data(), 0, nullptr) == 0) {
+    std::remove(temporary.c_str());
+    fail<FileError>(path, ": cannot be written: ", png.message);
+  }
+  std::filesystem::rename(temporary, path);
+}
+
+}  // namespace halo::data

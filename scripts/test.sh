@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds everything, and runs the tests. Tests that need a GPU skip where none answers.
+source "$(dirname "$0")/setup.sh"
+need "${build_packages[@]}" libgtest-dev libbenchmark-dev
+
+cmake -S . -B build -G Ninja -DHALO_CUDA="$(on_if have_nvcc)" "$@" >build-configure.log || { cat build-configure.log; exit 1; }
+rm -f build-configure.log
+start=$SECONDS
+cmake --build build
+echo "Build: $((SECONDS - start)) s; library: $(stat -Lc %s build/lib/libhalo.so) bytes"
+start=$SECONDS
+ctest --test-dir build --output-on-failure -j "$(nproc)"
+echo "Tests: $((SECONDS - start)) s"
