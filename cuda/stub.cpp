@@ -4,7 +4,17 @@
 #include <halo/core/tensor.h>
 #include <halo/ops/binary_backend.h>
 #include <halo/ops/conv_backend.h>
+#include <halo/ops/cross_entropy_backend.h>
+#include <halo/ops/cumsum_backend.h>
+#include <halo/ops/dropout_backend.h>
+#include <halo/ops/flip_backend.h>
+#include <halo/ops/index_backend.h>
+#include <halo/ops/matmul_backend.h>
+#include <halo/ops/pad_backend.h>
+#include <halo/ops/pair_loss_backend.h>
 #include <halo/ops/reduce_backend.h>
+#include <halo/ops/softmax_backend.h>
+#include <halo/ops/sort_backend.h>
 #include <halo/ops/unary_backend.h>
 
 namespace halo::cuda {
@@ -35,5 +45,33 @@ void unary_derivative(UnaryOp, UnaryParams, int, const Tensor&, const Tensor&, c
 void binary(BinaryOp, const Tensor&, const Tensor&, const Tensor&) { absent(); }
 void where(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
 void reduce(ReduceOp, const Tensor&, int, const Tensor&) { absent(); }
+void variance(const Tensor&, int, double, const Tensor&) { absent(); }
+void gemm(const GemmProblem&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void flip(const Tensor&, const Shape&, const Tensor&) { absent(); }
+void pad(const PadProblem&, const Scalar&, const Tensor&, const Tensor&) { absent(); }
+void pad_backward(const PadProblem&, const Tensor&, const Tensor&) { absent(); }
+void index_select(const char*, const Tensor&, int, const Tensor&, const Tensor&) { absent(); }
+void index_add(const char*, const Tensor&, int, const Tensor&, const Tensor&) { absent(); }
+void gather(const char*, const Tensor&, int, const Tensor&, const Tensor&) { absent(); }
+void scatter_add(const char*, const Tensor&, int, const Tensor&, const Tensor&) { absent(); }
+void sort(const Tensor&, bool, const Tensor&, const Tensor&) { absent(); }
+void topk(const Tensor&, bool, const Tensor&, const Tensor&) { absent(); }
+void arg_extreme(const Tensor&, bool, const Tensor&) { absent(); }
+void cumsum(const Tensor&, int, bool, const Tensor&) { absent(); }
+void softmax(bool, const Tensor&, int, const Tensor&) { absent(); }
+void softmax_backward(bool, const Tensor&, const Tensor&, int, const Tensor&) { absent(); }
+void cross_entropy(const char*, const ClassLoss&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                   const Tensor&, const Tensor&) {
+  absent();
+}
+void cross_entropy_backward(const char*, const ClassLoss&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                            const Tensor&, const Tensor&) {
+  absent();
+}
+void pair_loss(PairLoss, double, Reduction, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void pair_loss_backward(PairLoss, double, bool, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  absent();
+}
+void dropout(double, PhiloxState, const Tensor&, const Tensor&) { absent(); }
 
 }  // namespace halo::cuda

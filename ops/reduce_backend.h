@@ -7,8 +7,11 @@
 
 namespace halo::cpu {
 void reduce(ReduceOp op, const Tensor& x, int kept, const Tensor& out);
+/// sum((x - mean)^2) / (count - correction), the mean taken first; NaN where count <= correction.
+void variance(const Tensor& x, int kept, double correction, const Tensor& out);
 }  // namespace halo::cpu
 
 namespace halo::cuda {
 void reduce(ReduceOp op, const Tensor& x, int kept, const Tensor& out);
+void variance(const Tensor& x, int kept, double correction, const Tensor& out);
 }  // namespace halo::cuda
