@@ -3,15 +3,20 @@
 #include <halo/core/error.h>
 #include <halo/core/tensor.h>
 #include <halo/ops/binary_backend.h>
+#include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/conv_backend.h>
 #include <halo/ops/cross_entropy_backend.h>
 #include <halo/ops/cumsum_backend.h>
 #include <halo/ops/dropout_backend.h>
 #include <halo/ops/flip_backend.h>
 #include <halo/ops/index_backend.h>
+#include <halo/ops/local_response_norm_backend.h>
+#include <halo/ops/long_conv_backend.h>
 #include <halo/ops/matmul_backend.h>
+#include <halo/ops/norm_backend.h>
 #include <halo/ops/pad_backend.h>
 #include <halo/ops/pair_loss_backend.h>
+#include <halo/ops/pool_backend.h>
 #include <halo/ops/reduce_backend.h>
 #include <halo/ops/softmax_backend.h>
 #include <halo/ops/sort_backend.h>
@@ -73,5 +78,41 @@ void pair_loss_backward(PairLoss, double, bool, const Tensor&, const Tensor&, co
   absent();
 }
 void dropout(double, PhiloxState, const Tensor&, const Tensor&) { absent(); }
+
+void max_pool_forward(const PoolProblem&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void max_pool_scatter(const PoolProblem&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void max_pool_gather(const PoolProblem&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void max_pool_indices(const PoolProblem&, const Tensor&, const Tensor&) { absent(); }
+void avg_pool_forward(const PoolProblem&, const Tensor&, const Tensor&) { absent(); }
+void avg_pool_backward(const PoolProblem&, const Tensor&, const Tensor&) { absent(); }
+void local_response_norm_forward(const LocalResponseNorm&, const Tensor&, const Tensor&) { absent(); }
+void local_response_norm_backward(const LocalResponseNorm&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void batch_norm_forward(const BatchNormProblem&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                        const Tensor&, const NormResult&) {
+  absent();
+}
+void batch_norm_backward(const BatchNormProblem&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                         const Tensor&, const NormGrads&) {
+  absent();
+}
+void row_norm_forward(const RowNormProblem&, const Tensor&, const Tensor&, const Tensor&, const NormResult&) {
+  absent();
+}
+void row_norm_backward(const RowNormProblem&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                       const NormGrads&) {
+  absent();
+}
+void long_conv_forward(const LongConvProblem&, LongConvMethod, const LongConvTensors&, const Tensor&) { absent(); }
+void long_conv_backward(const LongConvProblem&, LongConvMethod, const LongConvTensors&, const Tensor&,
+                        const LongConvTensors&) {
+  absent();
+}
+void causal_conv1d_forward(const CausalConv1dProblem&, const CausalConv1dTensors&, const CausalConv1dResult&) {
+  absent();
+}
+void causal_conv1d_backward(const CausalConv1dProblem&, const CausalConv1dTensors&, const CausalConv1dResult&,
+                            const CausalConv1dTensors&) {
+  absent();
+}
 
 }  // namespace halo::cuda
