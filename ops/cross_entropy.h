@@ -13,7 +13,7 @@ struct ClassLoss {
 
 namespace ops {
 
-/// Losses of the positions and what backward and the mean need: all of the target's shape, in x's dtype.
+/// Losses of the positions and what backward and the mean need: all of the target's shape, in x's dtype (lse float64).
 struct ClassLossResult {
   Tensor loss;
   Tensor lse;      ///< log(sum(exp(x))) of each position; 0 for log probabilities

@@ -1,5 +1,6 @@
 // What a backend must provide for losses over classes. x dense [N, C, d...], target dense int64 [N, d...], weight dense
-// [C] or undefined; loss, lse, counted and g dense, of the target's shape and x's dtype.
+// [C] or undefined; loss, counted and g dense, of the target's shape and x's dtype; lse likewise but float64, since a
+// rounding of a large lse would be a relative error of every probability.
 //
 // With q[c] = (1 - smoothing) weight[target] (c == target) + smoothing / C weight[c], the loss of a position is the sum
 // of q[c] (lse - x[c]), where lse = log(sum(exp(x[c]))), or 0 where x holds log probabilities already; terms with q[c]
