@@ -6,5 +6,6 @@
 namespace halo::cuda::conv {
 
 extern const Algorithm kDirect;  ///< direct.cu: plain loops, every problem and pass
+extern const Algorithm kDense;   ///< dense.cu: forward and backward_input on Hopper tensor cores
 
 }  // namespace halo::cuda::conv

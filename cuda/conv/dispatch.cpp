@@ -10,7 +10,8 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 1> kAlgorithms{
+constexpr std::array<const Algorithm*, 2> kAlgorithms{
+    &kDense,
     &kDirect,
 };
 

@@ -1,0 +1,125 @@
+// The dense engine: forward and backward_input on Hopper's tensor cores, float32-accurate or TF32.
+//
+// Limits: float32 storage, compute capability 9.0, any extents, strides, paddings and dilations whose spatial planes
+// stay below 2^31 positions and whose halo tile fits shared memory; any groups, though groups of fewer than 8 channels
+// waste most of the tensor core; at most 16 separate phases of a strided backward_input. Otherwise another kernel runs.
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "../launch.h"
+#include "algorithms.h"
+#include "dense_launch.h"
+
+namespace halo::cuda::conv {
+namespace {
+
+struct DeviceTraits {
+  int multiprocessors = 0;
+  bool hopper = false;
+};
+
+DeviceTraits current_device() {
+  int device = 0, major = 0, minor = 0;
+  DeviceTraits traits;
+  check(cudaGetDevice(&device), "conv dense");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "conv dense");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "conv dense");
+  check(cudaDeviceGetAttribute(&traits.multiprocessors, cudaDevAttrMultiProcessorCount, device), "conv dense");
+  traits.hopper = major == 9 && minor == 0;
+  return traits;
+}
+
+struct PlanKey {
+  ConvProblem problem;
+  ConvConfig config;
+  int multiprocessors;
+  bool operator==(const PlanKey&) const = default;
+};
+
+struct PlanKeyHash {
+  std::size_t operator()(const PlanKey& key) const { return hash_value(key.problem); }
+};
+
+/// Plans already made: planning searches thousands of tile shapes, and the answer never changes.
+std::shared_ptr<const std::optional<DensePlan>> plan_for(const ConvProblem& problem, const ConvConfig& config) {
+  static std::mutex mutex;
+  static std::unordered_map<PlanKey, std::shared_ptr<const std::optional<DensePlan>>, PlanKeyHash> plans;
+  constexpr std::size_t kMostPlans = 4096;
+  const DeviceTraits device = current_device();
+  ConvConfig relevant;  // what the plan depends on
+  relevant.pass = config.pass;
+  relevant.dtype = config.dtype;
+  relevant.precision = config.precision;
+  const PlanKey key{problem, relevant, device.hopper ? device.multiprocessors : 0};
+  const std::lock_guard lock(mutex);
+  if (const auto found = plans.find(key); found != plans.end()) return found->second;
+  if (plans.size() >= kMostPlans) plans.clear();
+  auto plan = std::make_shared<const std::optional<DensePlan>>(
+      device.hopper ? plan_dense(problem, relevant, device.multiprocessors) : std::nullopt);
+  plans.emplace(key, plan);
+  return plan;
+}
+
+bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_for(problem, config)->has_value(); }
+
+std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
+  return plan_for(problem, config)->value().workspace_bytes;
+}
+
+double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
+  return plan_for(problem, config)->value().predicted_ms;
+}
+
+/// Slope that store() applies to negative results, or 2 for an activation that needs the second pass.
+float negative_slope(const Activation& activation) {
+  switch (activation.kind) {
+    case ActivationKind::None: return 1;
+    case ActivationKind::Relu: return 0;
+    case ActivationKind::LeakyRelu: return activation.slope <= 1 ? activation.slope : 2;
+    default: return 2;
+  }
+}
+
+void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  const auto held = plan_for(problem, config);
+  const DensePlan& plan = held->value();
+  const bool accurate = config.precision == Precision::Float32;
+  const bool split = plan.splits > 1;
+  const auto* weights = static_cast<const float*>(operands.w);
+  const auto* bias = plan.forward && config.bias ? static_cast<const float*>(operands.bias) : nullptr;
+  const Activation activation = plan.forward ? config.activation : Activation{};
+  auto* workspace = static_cast<std::byte*>(operands.workspace);
+  auto* partial = reinterpret_cast<float*>(workspace + plan.weight_bytes + plan.column_bytes);
+  auto* target = static_cast<float*>(plan.forward ? operands.y : operands.x);
+
+  DenseParams params = plan.params;
+  params.source = static_cast<const float*>(plan.forward ? operands.x : operands.y);
+  params.weights = reinterpret_cast<const float*>(workspace);
+  params.columns = reinterpret_cast<const DenseColumn*>(workspace + plan.weight_bytes);
+  params.target = split ? partial : target;
+  params.activation = split ? Activation{} : activation;
+  params.negative_slope = negative_slope(params.activation);
+  params.repair = !split;
+  const PlainSum plain{Sizes(plan.problem), params.source, weights, plan.forward};
+
+  prepare_dense(plan, params, weights, split ? nullptr : bias, accurate, stream);
+  if (plan.clear_target) {
+    const auto numel = static_cast<std::size_t>(plan.forward ? problem.y_numel() : problem.x_numel());
+    check(cudaMemsetAsync(params.target, 0, numel * sizeof(float) * static_cast<std::size_t>(plan.splits), stream),
+          "conv dense");
+  }
+  const int blocks = std::min(plan.params.work_items, current_device().multiprocessors);
+  if (accurate) {
+    multiply_dense<3>(plan, params, plain, blocks, stream);
+  } else {
+    multiply_dense<1>(plan, params, plain, blocks, stream);
+  }
+  if (split) reduce_dense(plan, partial, bias, activation, plain, target, stream);
+}
+
+}  // namespace
+
+const Algorithm kDense{"dense", supports, workspace_bytes, predict_ms, run};
+
+}  // namespace halo::cuda::conv

@@ -1,0 +1,223 @@
+// The dense engine's kernel: float32-accurate or TF32 convolution on Hopper tensor cores as an implicit GEMM.
+//
+// Rows are output positions, columns output channels (and grouped positions), depth (channel, window tap). A work item
+// is one tile of rows x one column tile. Three consumer warpgroups multiply; the fourth warpgroup copies:
+//   warps 0..2  fill the halo tile of 8 source channels with 4-byte cp.async; outside the tensor is zero, which is the
+//               padding. Global offsets of the tile's words are worked out once an item and kept in shared memory.
+//   warp 3      brings the prepared weights, four k8 steps at a time, with bulk copies.
+// A fragments are gathered from the float32 halo tile straight into registers: thread (g, c) of a warp reads rows g and
+// g + 8, depth c and c + 4, at row base + table[step][c]. Tiles are made of runs of 8 neighbouring positions along
+// width, so a row base is fixed for the whole kernel. No im2col exists anywhere, and any tap order is a table.
+//
+// Float32 accuracy: operands are split into high and low TF32 parts, three products (low*high + high*low + high*high),
+// and since the tensor core truncates each addition, its partial sums go to float32 registers every four steps.
+// The split is unguarded (tf32_split.cuh) and columns share taps they do not use as zero weights, so an input that is
+// infinite, NaN or above 3.40e38 may turn results into NaN or infinity that should be neither. Every result that is
+// not finite is therefore computed again as a plain float32 chain, which gives what plain float32 gives.
+//
+// Hand-overs (phases as in mbarrier.cuh): a stage is written after its `empty` barrier, read after its `full` one.
+// Halo stages are read by ordinary loads, so the release follows the last load; weight stages are read by wgmma, so
+// the release follows the wait for the group.
+#pragma once
+
+#include "../device/activation.cuh"
+#include "../device/async_copy.cuh"
+#include "../device/mbarrier.cuh"
+#include "../device/tf32_split.cuh"
+#include "../device/wgmma.cuh"
+#include "dense_depth.cuh"
+#include "plain_sum.cuh"
+
+namespace halo::cuda::conv {
+
+template <int Columns, int RowTiles, int Warpgroups, int Products>
+struct DenseTraits {
+  static constexpr int kColumns = Columns;        // N of a column tile
+  static constexpr int kRowTiles = RowTiles;      // m64 tiles a warpgroup
+  static constexpr int kWarpgroups = Warpgroups;  // that multiply
+  static constexpr int kProducts = Products;      // 3: float32-accurate, 1: TF32
+  static constexpr int kRows = Warpgroups * RowTiles * 64;
+  static constexpr int kThreads = (Warpgroups + 1) * 128;
+  static constexpr int kFillThreads = 96;
+  static constexpr int kParts = Products == 3 ? 2 : 1;  // high and low, or one
+  static constexpr int kStepFloats = Columns * 8 * kParts;
+  static constexpr int kStageFloats = kStepsPerStage * kStepFloats;
+  static constexpr int kProducerRegisters = 32;
+  static constexpr int kConsumerRegisters = 160;
+  static_assert(Products == 1 || Products == 3);
+  static_assert(Columns % 8 == 0 && Columns <= 256);
+  static_assert(Warpgroups == 3, "the register split below is for three consumer warpgroups");
+  static_assert((kProducerRegisters + Warpgroups * kConsumerRegisters) * 128 <= 65536);
+  static_assert((kStageFloats * 4) % 128 == 0, "bulk copies of whole core matrices");
+};
+
+/// Shared memory, in this order; byte offsets from an aligned base.
+struct DenseShared {
+  uint32_t weights, halo, fill, table, barriers;
+  __device__ DenseShared(const DenseParams& p, int stage_floats, uint32_t base) {
+    weights = base;
+    halo = weights + static_cast<uint32_t>(p.weight_stages * stage_floats) * 4;
+    fill = halo + static_cast<uint32_t>(p.halo_stages * p.halo_stage_words) * 4;
+    table = fill + static_cast<uint32_t>((p.halo_words + 3) & ~3) * 4;
+    barriers = table + static_cast<uint32_t>(p.table_steps) * 32;
+  }
+  __device__ uint32_t weights_full(int stage) const { return barriers + static_cast<uint32_t>(stage) * 16; }
+  __device__ uint32_t weights_empty(int stage) const { return weights_full(stage) + 8; }
+  __device__ uint32_t halo_full(const DenseParams& p, int stage) const { return weights_full(p.weight_stages + stage); }
+  __device__ uint32_t halo_empty(const DenseParams& p, int stage) const { return halo_full(p, stage) + 8; }
+};
+
+/// Position in a ring of stages.
+struct RingCursor {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// One work item: a tile of rows, a column tile, a phase, a share of the depth.
+struct DenseItem {
+  uint32_t column_tile, phase, split, group, n;
+  int q0[3];
+  int first_chunk, end_chunk;
+
+  __device__ DenseItem(const DenseParams& p, uint32_t index) {
+    uint32_t w, h, d;
+    index = p.column_tiles.divide(index, column_tile);
+    index = p.phases.divide(index, phase);
+    index = p.splits.divide(index, split);
+    index = p.tiles_w.divide(index, w);
+    index = p.tiles_h.divide(index, h);
+    index = p.tiles_d.divide(index, d);
+    n = p.groups.divide(index, group);
+    q0[0] = static_cast<int>(d) * p.tile[0];
+    q0[1] = static_cast<int>(h) * p.tile[1];
+    q0[2] = static_cast<int>(w) * p.tile[2];
+    first_chunk = static_cast<int>(split) * p.chunks_per_split;
+    end_chunk = min(p.chunks, first_chunk + p.chunks_per_split);
+  }
+  __device__ int stages(const DenseParams& p) const {
+    return ((end_chunk - first_chunk) * p.phase[phase].steps + kStepsPerStage - 1) / kStepsPerStage;
+  }
+  /// Word of the item's first prepared weight.
+  __device__ int64_t first_weight(const DenseParams& p, int stage_floats) const {
+    const DensePhase& mine = p.phase[phase];
+    const int full = (p.chunks_per_split * mine.steps + kStepsPerStage - 1) / kStepsPerStage;
+    const int64_t block = (int64_t{group} * p.column_tiles.divisor + column_tile) * p.splits.divisor + split;
+    return mine.weight_offset + block * full * stage_floats;
+  }
+};
+
+__device__ __forceinline__ float load_shared(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
+  return value;
+}
+
+__device__ __forceinline__ uint2 load_shared_pair(uint32_t address) {
+  uint2 value;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address));
+  return value;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+/// Words from the start of a halo stage to channel `c` of it.
+__device__ __forceinline__ int plane_word(const DenseParams& p, int c) {
+  return c * p.plane_pitch + ((c >> 1) & 1) * p.plane_skew;
+}
+
+/// Byte offset in the halo of depth element `k` (0..7) of step `step` of a phase.
+__device__ inline uint32_t depth_offset(const DenseParams& p, const DensePhase& phase, int step, int k) {
+  const int taps = phase.window[0] * phase.window[1] * phase.window[2];
+  const DenseDepth at = dense_depth(p, phase, step, k);
+  const int tap = min(at.tap, taps - 1), channel = min(at.channel, p.chunk_channels - 1);  // beyond: zero weights
+  const int tw = tap % phase.window[2], th = tap / phase.window[2] % phase.window[1];
+  const int td = tap / phase.window[2] / phase.window[1];
+  const int word = (td * p.tap_step[0] * p.halo_height + th * p.tap_step[1]) * p.halo_pitch + tw * p.tap_step[2];
+  return static_cast<uint32_t>(plane_word(p, channel) + word) * 4;
+}
+
+/// Offset table: table[step][c] = byte offsets of depth c and c + 4.
+__device__ inline void build_table(const DenseParams& p, uint32_t table) {
+  for (int i = static_cast<int>(threadIdx.x); i < p.table_steps * 8; i += static_cast<int>(blockDim.x)) {
+    const int step = i / 8, lane = i % 8 / 2, k = lane + i % 2 * 4;
+    int phase = 0;
+    while (phase + 1 < static_cast<int>(p.phases.divisor) && step >= p.phase[phase + 1].table) ++phase;
+    store_shared(table + static_cast<uint32_t>(i) * 4, depth_offset(p, p.phase[phase], step - p.phase[phase].table, k));
+  }
+}
+
+/// Warps 0..2 of the copying warpgroup: halo tiles of every item of this block.
+template <class Traits>
+__device__ void fill_halos(const DenseParams& p, const DenseShared& s, int thread) {
+  RingCursor cursor;
+  for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
+    const DenseItem item(p, work);
+    const DensePhase& phase = p.phase[item.phase];
+    for (int e = thread; e < p.halo_words; e += Traits::kFillThreads) {  // each thread reads back only its own words
+      uint32_t w, h;
+      const uint32_t d = p.by_halo_height.divide(p.by_halo_pitch.divide(static_cast<uint32_t>(e), w), h);
+      const int i0 = item.q0[0] * p.in_step[0] + phase.off_min[0] + static_cast<int>(d);
+      const int i1 = item.q0[1] * p.in_step[1] + phase.off_min[1] + static_cast<int>(h);
+      const int i2 = item.q0[2] * p.in_step[2] + phase.off_min[2] + static_cast<int>(w);
+      const bool inside = i0 >= 0 && i0 < p.source_extent[0] && i1 >= 0 && i1 < p.source_extent[1] && i2 >= 0 &&
+                          i2 < p.source_extent[2];
+      const int offset = inside ? (i0 * p.source_extent[1] + i1) * p.source_extent[2] + i2 : -1;
+      store_shared(s.fill + static_cast<uint32_t>(e) * 4, static_cast<uint32_t>(offset));
+    }
+    const float* base = p.source + (int64_t{item.n} * p.groups.divisor + item.group) * p.channels * p.source_plane;
+    for (int chunk = item.first_chunk; chunk < item.end_chunk; ++chunk, cursor.advance(p.halo_stages)) {
+      device::barrier_wait(s.halo_empty(p, cursor.stage), cursor.parity ^ 1);
+      const uint32_t stage = s.halo + static_cast<uint32_t>(cursor.stage * p.halo_stage_words) * 4;
+      for (int c = 0; c < p.chunk_channels; ++c) {
+        const int channel = chunk * p.chunk_channels + c;
+        const bool real = channel < p.channels;
+        const float* plane = base + channel * p.source_plane;
+        const uint32_t to = stage + static_cast<uint32_t>(plane_word(p, c)) * 4;
+#pragma unroll 4
+        for (int e = thread; e < p.halo_words; e += Traits::kFillThreads) {
+          const int offset = __float_as_int(load_shared(s.fill + static_cast<uint32_t>(e) * 4));
+          const bool valid = real && offset >= 0;
+          device::copy_async_4(to + static_cast<uint32_t>(e) * 4, plane + (valid ? offset : 0), valid);
+        }
+      }
+      device::copy_async_arrive(s.halo_full(p, cursor.stage));
+    }
+  }
+  device::copy_async_commit();
+  device::copy_async_wait<0>();
+}
+
+/// Warp 3, one lane: weights, a stage at a time.
+template <class Traits>
+__device__ void fetch_weights(const DenseParams& p, const DenseShared& s) {
+  RingCursor cursor;
+  const auto fetch = [&](const float* from) {
+    device::barrier_expect(s.weights_full(cursor.stage), Traits::kStageFloats * 4);
+    device::copy_bulk(s.weights + static_cast<uint32_t>(cursor.stage * Traits::kStageFloats) * 4, from,
+                      Traits::kStageFloats * 4, s.weights_full(cursor.stage));
+    cursor.advance(p.weight_stages);
+  };
+  if (p.resident) {
+    for (int i = 0; i < p.weight_stages; ++i) fetch(p.weights + i * Traits::kStageFloats);
+    return;
+  }
+  for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
+    const DenseItem item(p, work);
+    const float* from = p.weights + item.first_weight(p, Traits::kStageFloats);
+    const int stages = item.stages(p);
+    for (int i = 0; i < stages; ++i) {
+      device::barrier_wait(s.weights_empty(cursor.stage), cursor.parity ^ 1);
+      fetch(from + int64_t{i} * Traits::kStageFloats);
+    }
+  }
+}
+
+}  // namespace halo::cuda::conv

@@ -1,0 +1,84 @@
+// What the dense engine's kernels are told. Plain data, filled by dense_plan.cpp.
+//
+// The engine computes one gather: with `source` the activation that is read and `target` the one that is written,
+//   target[n, co, U q + j] = sum over window taps t and source channels ci of
+//                            source[n, ci, S q + off_min + t * tap_step] * weight(j, co, ci, t),     per axis, 0 <= j <
+//                            J.
+// Forward has source x, backward_input source g. q are the GEMM rows, (co, j) the columns, (ci, t) the depth.
+//   forward        U = J, S = J * stride           J = 1 unless outputs are grouped into columns
+//   backward_input U = stride * J / ..., S = U / stride; the stride's phases are columns (J = U) or work items of
+//                  their own (J = 1, first phase j0)
+#pragma once
+
+#include <halo/cuda/device/fast_divide.h>
+#include <halo/ops/activation.h>
+
+#include <cstdint>
+
+namespace halo::cuda::conv {
+
+inline constexpr int kDenseMaxPhases = 16;
+inline constexpr int kStepsPerStage = 4;  ///< k8 steps whose weights travel together; also the promotion interval
+
+/// A GEMM column: where its outputs go.
+struct DenseColumn {
+  int64_t offset;  ///< element offset from the row's first output; negative: no such column
+  uint32_t j;      ///< its place in the group: jd | jh << 10 | jw << 20
+  float bias;
+};
+
+/// A subset of outputs with its own taps (a phase of a strided backward_input); otherwise there is one.
+struct DensePhase {
+  int off_min[3];
+  int window[3];
+  int j0[3];
+  int steps;              ///< k8 steps a channel chunk
+  int table;              ///< first step in the offset table
+  int64_t weight_offset;  ///< floats
+};
+
+struct DenseParams {
+  const float* source;
+  const float* weights;
+  const DenseColumn* columns;
+  float* target;
+  int64_t source_plane, target_plane;  ///< positions a channel
+  int64_t target_numel;                ///< distance between the partial results of two splits
+  Activation activation;
+  float negative_slope;  ///< of (leaky) relu; 1: none; 2: a smooth activation, applied in a second pass
+  bool repair;           ///< finish results in this kernel; off where the partial sums of splits are still to be added
+
+  int source_extent[3], target_extent[3];
+  int out_step[3], in_step[3], tap_step[3];  ///< U, S, distance of window taps
+  int channels;                              ///< source channels a group
+  int target_channels;                       ///< a group
+  int columns_per_group;                     ///< padded to column tiles
+  int chunk_channels;                        ///< source channels whose halos are in shared memory together
+  bool
+      folded;  ///< a k8 step mixes taps: depth is flat over a chunk's (channel, tap), or (tap, channel) with 4 channels
+
+  int tile[3];      ///< rows of one work item: depth x height x width, width a multiple of 8
+  int halo_height;  ///< rows of one channel's halo a depth slice
+  int halo_pitch;   ///< words a halo row
+  int halo_words;   ///< words a channel that are filled
+  int plane_pitch;  ///< words from channel to channel
+  int plane_skew;   ///< extra words for channels 2, 3, 6, 7 of a chunk
+  int halo_stage_words;
+  int halo_stages, weight_stages;
+  int table_steps;  ///< steps of all phases
+  bool resident;    ///< all weights stay in shared memory
+
+  int chunks, chunks_per_split;
+  int work_items;
+  FastDivide column_tiles, phases, splits, tiles_w, tiles_h, tiles_d, groups;
+  FastDivide by_halo_pitch, by_halo_height, by_tile_runs, by_tile_height;
+  DensePhase phase[kDenseMaxPhases];
+};
+
+/// How the weight preparation kernel finds the tap of (column phase j, window tap t) along one axis.
+struct DenseAxisMap {
+  int stride, dilation, padding, kernel, tap_step;
+  int group;  ///< J
+};
+
+}  // namespace halo::cuda::conv

@@ -1,0 +1,448 @@
+#include "dense_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace halo::cuda::conv {
+namespace {
+
+constexpr std::size_t kSharedLimit = 227 * 1024;
+constexpr int64_t kInt = std::numeric_limits<int>::max();
+constexpr int kMaxGroupedColumns = 128;
+constexpr double kClocksPerMs = 1.7e6;  // H200 under load
+constexpr double kFillWordsPerClock = 4;
+constexpr double kL2BytesPerClock = 22;  // a multiprocessor's share
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int as_int(int64_t value) { return static_cast<int>(value); }
+
+/// One axis of the gather (dense_params.h).
+struct Axis {
+  int64_t source, target;     // extents
+  int64_t out_step, in_step;  // U, S
+  int64_t group = 1;          // J
+  int64_t origin = 0;         // of the first group, -U < origin <= 0: groups that start with a phase need fewer taps
+  int64_t tap_step = 1;
+  struct Taps {
+    int64_t first = 0, window = 0;
+    int64_t j0 = 0;
+  };
+  std::vector<Taps> phases;  // one unless the phases of a stride are separate; those without taps are left out
+  bool complete = true;      // no phase was left out
+};
+
+/// Source offsets that output `j` of a group reads, over all taps.
+void append_offsets(const ConvProblem& p, std::size_t axis, bool forward, int64_t j, std::vector<int64_t>& offsets) {
+  for (int64_t k = 0; k < p.kernel[axis]; ++k) {
+    if (forward) {
+      offsets.push_back(j * p.stride[axis] + k * p.dilation[axis] - p.padding_before[axis]);
+    } else {
+      const int64_t scaled = j + p.padding_before[axis] - k * p.dilation[axis];
+      if (scaled % p.stride[axis] == 0) offsets.push_back(scaled / p.stride[axis]);
+    }
+  }
+}
+
+/// The axis with `group` positions (a multiple of the stride's phases in backward_input) as columns, or, with
+/// `separate`, each phase of the stride on its own.
+Axis make_axis(const ConvProblem& p, std::size_t axis, bool forward, int64_t group, bool separate) {
+  Axis a;
+  const int64_t stride = p.stride[axis];
+  a.source = forward ? p.input[axis] : p.output[axis];
+  a.target = forward ? p.output[axis] : p.input[axis];
+  a.group = separate ? 1 : group;
+  a.out_step = separate ? stride : group;
+  a.in_step = forward ? stride * group : a.out_step / stride;
+  if (!forward && !separate && stride > 1) a.origin = -(p.padding_before[axis] % stride);
+  std::vector<std::vector<int64_t>> sets;
+  int64_t step = 0;
+  for (int64_t j0 = a.origin; j0 < a.origin + a.out_step; j0 += a.group) {
+    std::vector<int64_t> offsets;
+    for (int64_t j = j0; j < j0 + a.group; ++j) append_offsets(p, axis, forward, j, offsets);
+    std::sort(offsets.begin(), offsets.end());
+    for (int64_t o : offsets) step = std::gcd(step, o - offsets.front());
+    sets.push_back(std::move(offsets));
+  }
+  a.tap_step = std::max<int64_t>(step, 1);
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    if (sets[i].empty()) {
+      a.complete = false;
+      continue;
+    }
+    a.phases.push_back({sets[i].front(), (sets[i].back() - sets[i].front()) / a.tap_step + 1,
+                        a.origin + static_cast<int64_t>(i) * a.group});
+  }
+  return a;
+}
+
+using Axes = std::array<Axis, 3>;
+
+/// What does not depend on the tile: a choice of groups and of the compiled shape, with its cost a row.
+struct Candidate {
+  Axes axes;
+  int variant = 0;
+  int64_t group = 1;  // columns a target channel
+  int64_t column_tiles = 1;
+  int64_t steps_per_chunk = 0;  // the longest phase's
+  int64_t steps = 0;            // k8 steps of all chunks and phases, padded to stages
+  bool folded = false;
+  int64_t chunk_channels = 8;
+  int64_t chunks = 1;
+  double ms_per_row = 0;  // lower bound for one output position of one multiprocessor
+};
+
+double unit_ms(const DenseVariant& v, bool accurate) {  // one m64 x columns x k8 unit on one multiprocessor
+  const double tflops = (accurate ? v.tflops_fp32 : v.tflops_tf32) / 132;
+  return 2.0 * 64 * v.columns * 8 / tflops / 1e9;
+}
+
+class Planner {
+ public:
+  Planner(const ConvProblem& problem, const ConvConfig& config, int multiprocessors)
+      : p_(merge_axes(problem)),
+        config_(config),
+        forward_(config.pass == ConvPass::Forward),
+        accurate_(config.precision == Precision::Float32),
+        multiprocessors_(multiprocessors),
+        source_channels_(forward_ ? p_.in_channels_per_group() : p_.out_channels_per_group()),
+        target_channels_(forward_ ? p_.out_channels_per_group() : p_.in_channels_per_group()) {}
+
+  std::optional<DensePlan> best() {
+    if (!within_limits()) return std::nullopt;
+    collect_candidates();
+    std::sort(candidates_.begin(), candidates_.end(),
+              [](const Candidate& a, const Candidate& b) { return a.ms_per_row < b.ms_per_row; });
+    const double positions = static_cast<double>(p_.batch * p_.groups) *
+                             static_cast<double>(forward_ ? p_.output_positions() : p_.input_positions());
+    for (const Candidate& c : candidates_) {
+      if (best_ && best_->predicted_ms < c.ms_per_row * positions / multiprocessors_) break;
+      search_tiles(c);
+    }
+    return best_;
+  }
+
+ private:
+  bool within_limits() const {
+    const bool pass = config_.pass == ConvPass::Forward || config_.pass == ConvPass::BackwardInput;
+    if (!pass || config_.dtype != DType::Float32) return false;
+    if (p_.x_numel() == 0 || p_.y_numel() == 0 || p_.w_numel() == 0) return false;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      for (int64_t value : {p_.stride[axis], p_.dilation[axis] * p_.kernel[axis], p_.padding_before[axis]}) {
+        if (value > (1 << 24)) return false;
+      }
+    }
+    return p_.input_positions() + (1 << 25) < kInt && p_.output_positions() + (1 << 25) < kInt && p_.taps() <= 4096 &&
+           p_.in_channels < (1 << 24) && p_.out_channels < (1 << 24);
+  }
+
+  /// Groupings of one axis: how many neighbouring outputs share a row.
+  std::vector<int64_t> groupings(std::size_t axis) const {
+    const int64_t stride = p_.stride[axis];
+    if (!forward_ && stride > 1) return {stride};
+    if (stride > 1 || p_.dilation[axis] > 1 || p_.kernel[axis] == 1) return {1};
+    const int64_t extent = forward_ ? p_.output[axis] : p_.input[axis];
+    std::vector<int64_t> result;
+    for (int64_t j = 1; j <= std::min<int64_t>({8, extent, p_.kernel[axis] + 1}); ++j) result.push_back(j);
+    return result;
+  }
+
+  void collect_candidates() {
+    const bool strided = std::any_of(p_.stride.begin(), p_.stride.end(), [](int64_t s) { return s > 1; });
+    for (int64_t d : groupings(0)) {
+      for (int64_t h : groupings(1)) {
+        for (int64_t w : groupings(2)) {
+          const int64_t group = d * h * w;
+          const bool fits =
+              group * target_channels_ <= kMaxGroupedColumns || (forward_ ? group == 1 : !strided && group == 1);
+          if (fits) add_candidates(make_axes({d, h, w}, false));
+        }
+      }
+    }
+    if (!forward_ && strided) add_candidates(make_axes({1, 1, 1}, true));
+  }
+
+  Axes make_axes(const std::array<int64_t, 3>& groups, bool separate) const {
+    Axes axes;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      axes[axis] = make_axis(p_, axis, forward_, groups[axis], separate && p_.stride[axis] > 1);
+    }
+    return axes;
+  }
+
+  void add_candidates(const Axes& axes) {
+    Candidate c;
+    c.axes = axes;
+    c.group = axes[0].group * axes[1].group * axes[2].group;
+    std::size_t phases = 1;
+    for (const Axis& a : axes) phases *= a.phases.size();
+    if (phases == 0 || phases > kDenseMaxPhases) return;
+    for (const bool folded : {false, true}) {
+      c.folded = folded;
+      c.chunk_channels = !folded ? 8 : source_channels_ < 8 ? source_channels_ : 4;
+      c.chunks = ceil_div(source_channels_, c.chunk_channels);
+      c.steps = 0;
+      c.steps_per_chunk = 0;
+      for_each_phase(axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
+        const int64_t taps = d.window * h.window * w.window;
+        const int64_t steps = folded ? ceil_div(c.chunk_channels * taps, 8) : taps;
+        c.steps_per_chunk = std::max(c.steps_per_chunk, steps);
+        c.steps += ceil_div(c.chunks * steps, kStepsPerStage) * kStepsPerStage;
+      });
+      for (std::size_t v = 0; v < std::size(kDenseVariants); ++v) {
+        c.variant = static_cast<int>(v);
+        c.column_tiles = ceil_div(c.group * target_channels_, kDenseVariants[v].columns);
+        if ((accurate_ ? kDenseVariants[v].tflops_fp32 : kDenseVariants[v].tflops_tf32) == 0) continue;
+        const double unit = unit_ms(kDenseVariants[v], accurate_);
+        const double outputs = static_cast<double>(axes[0].out_step * axes[1].out_step * axes[2].out_step);
+        c.ms_per_row = unit / 64 * static_cast<double>(c.column_tiles * c.steps) / outputs;
+        candidates_.push_back(c);
+      }
+    }
+  }
+
+  template <class F>
+  static void for_each_phase(const Axes& axes, const F& f) {
+    for (const auto& d : axes[0].phases)
+      for (const auto& h : axes[1].phases)
+        for (const auto& w : axes[2].phases) f(d, h, w);
+  }
+
+  void search_tiles(const Candidate& c) {
+    const int64_t runs = kDenseVariants[c.variant].rows() / 8;
+    std::array<int64_t, 3> q{};
+    for (std::size_t axis = 0; axis < 3; ++axis)
+      q[axis] = ceil_div(c.axes[axis].target - c.axes[axis].origin, c.axes[axis].out_step);
+    const int64_t widest = std::min(runs, ceil_div(q[2], 8));
+    for (int64_t w = 1; w <= widest; ++w) {
+      for (int64_t h = 1; h <= std::min(runs / w, q[1]); ++h) {
+        const int64_t d = std::min(runs / (w * h), q[0]);
+        const bool fuller = (h + 1) * w * d <= runs && h < q[1] && d == std::min(runs / (w * (h + 1)), q[0]);
+        if (!fuller) consider(c, q, {d, h, w * 8});
+      }
+    }
+  }
+
+  void consider(const Candidate& c, const std::array<int64_t, 3>& q, const std::array<int64_t, 3>& tile) {
+    const DenseVariant& variant = kDenseVariants[c.variant];
+    std::array<int64_t, 3> halo{}, tiles{};
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      int64_t window = 0;
+      for (const auto& phase : c.axes[axis].phases) window = std::max(window, phase.window);
+      halo[axis] = (tile[axis] - 1) * c.axes[axis].in_step + (window - 1) * c.axes[axis].tap_step + 1;
+      tiles[axis] = ceil_div(q[axis], tile[axis]);
+    }
+    int64_t phases = 1;
+    for (const Axis& a : c.axes) phases *= static_cast<int64_t>(a.phases.size());
+    const double words = static_cast<double>(halo[0] * halo[1] * halo[2] * c.chunk_channels);
+    if (words * 8 > kSharedLimit) return;
+    const double tile_count = static_cast<double>(p_.batch * p_.groups * tiles[0] * tiles[1] * tiles[2]);
+    const double items = tile_count * static_cast<double>(c.column_tiles * phases);
+    if (items > static_cast<double>(kInt)) return;
+    const double unit = unit_ms(variant, accurate_) * variant.row_tiles * variant.warpgroups;
+    const double steps = static_cast<double>(c.steps) / static_cast<double>(phases);
+    for (const int64_t splits : split_choices(c, items, phases)) {
+      const double share = static_cast<double>(ceil_div(c.chunks, splits)) / static_cast<double>(c.chunks);
+      const double fill = words * static_cast<double>(c.chunks) / kFillWordsPerClock / kClocksPerMs;
+      const double lines = words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 8);  // whole sectors
+      const double weight_words = steps * variant.columns * (accurate_ ? 16 : 8);
+      const double l2 = 4 * (lines * static_cast<double>(c.chunks) + weight_words) / kL2BytesPerClock / kClocksPerMs;
+      const double tail = static_cast<double>(tile[2] + 8) / static_cast<double>(tile[2]);  // sectors cut by row ends
+      const double epilogue = (variant.rows() * variant.columns * tail / 8.0 + 2500) / kClocksPerMs;
+      const double item = std::max({steps * unit, fill, l2}) * share + epilogue;
+      double ms = std::ceil(items * static_cast<double>(splits) / multiprocessors_) * item;
+      ms = std::max(ms, p_.bytes(sizeof(float)) / 3.6e9) + 6e-3;
+      if (splits > 1) ms += 3e-3 + static_cast<double>((splits + 1) * target_numel()) * 4 / 3e9;
+      if (best_ && ms >= best_->predicted_ms) continue;
+      if (auto plan = build(c, tile, halo, tiles, splits)) {
+        plan->predicted_ms = ms;
+        best_ = plan;
+      }
+    }
+  }
+
+  std::vector<int64_t> split_choices(const Candidate& c, double items, int64_t phases) const {
+    if (phases > 1 || c.chunks == 1 || items * 2 > multiprocessors_) return {1};
+    const auto most = std::min(c.chunks, static_cast<int64_t>(multiprocessors_ / items));
+    const int64_t per_split = ceil_div(c.chunks, most);
+    return {1, ceil_div(c.chunks, per_split)};
+  }
+
+  int64_t target_numel() const { return forward_ ? p_.y_numel() : p_.x_numel(); }
+
+  std::optional<DensePlan> build(const Candidate& c, const std::array<int64_t, 3>& tile,
+                                 const std::array<int64_t, 3>& halo, const std::array<int64_t, 3>& tiles,
+                                 int64_t splits) const {
+    DensePlan plan;
+    plan.problem = p_;
+    plan.forward = forward_;
+    plan.variant = c.variant;
+    plan.splits = as_int(splits);
+    fill_geometry(plan, c, tile, tiles);
+    fill_phases(plan, c);
+    if (!fit_shared(plan, c, halo)) return std::nullopt;
+    return fill_workspace(plan) ? std::optional(plan) : std::nullopt;
+  }
+
+  void fill_geometry(DensePlan& plan, const Candidate& c, const std::array<int64_t, 3>& tile,
+                     const std::array<int64_t, 3>& tiles) const {
+    DenseParams& k = plan.params;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      const Axis& a = c.axes[axis];
+      k.source_extent[axis] = as_int(a.source);
+      k.target_extent[axis] = as_int(a.target);
+      k.out_step[axis] = as_int(a.out_step);
+      k.in_step[axis] = as_int(a.in_step);
+      k.tap_step[axis] = as_int(a.tap_step);
+      k.tile[axis] = as_int(tile[axis]);
+      plan.map[axis] = {as_int(p_.stride[axis]), as_int(p_.dilation[axis]), as_int(p_.padding_before[axis]),
+                        as_int(p_.kernel[axis]), as_int(a.tap_step),        as_int(a.group)};
+      plan.clear_target = plan.clear_target || !a.complete;
+    }
+    k.source_plane = forward_ ? p_.input_positions() : p_.output_positions();
+    k.target_plane = forward_ ? p_.output_positions() : p_.input_positions();
+    k.target_numel = plan.splits > 1 ? target_numel() : 0;
+    k.channels = as_int(source_channels_);
+    k.target_channels = as_int(target_channels_);
+    k.folded = c.folded;
+    k.chunk_channels = as_int(c.chunk_channels);
+    k.chunks = as_int(c.chunks);
+    k.chunks_per_split = as_int(ceil_div(c.chunks, plan.splits));
+    k.columns_per_group = as_int(c.column_tiles * kDenseVariants[c.variant].columns);
+    k.column_tiles = FastDivide(static_cast<uint32_t>(c.column_tiles));
+    k.splits = FastDivide(static_cast<uint32_t>(plan.splits));
+    k.tiles_d = FastDivide(static_cast<uint32_t>(tiles[0]));
+    k.tiles_h = FastDivide(static_cast<uint32_t>(tiles[1]));
+    k.tiles_w = FastDivide(static_cast<uint32_t>(tiles[2]));
+    k.groups = FastDivide(static_cast<uint32_t>(p_.groups));
+    k.by_tile_runs = FastDivide(static_cast<uint32_t>(tile[2] / 8));
+    k.by_tile_height = FastDivide(static_cast<uint32_t>(tile[1]));
+  }
+
+  void fill_phases(DensePlan& plan, const Candidate& c) const {
+    DenseParams& k = plan.params;
+    const int parts = accurate_ ? 2 : 1;
+    const int64_t stage_floats = int64_t{kStepsPerStage} * kDenseVariants[c.variant].columns * 8 * parts;
+    uint32_t count = 0;
+    k.table_steps = 0;
+    for_each_phase(c.axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
+      DensePhase& phase = k.phase[count++];
+      const Axis::Taps* taps[3] = {&d, &h, &w};
+      for (int axis = 0; axis < 3; ++axis) {
+        phase.off_min[axis] = as_int(taps[axis]->first);
+        phase.window[axis] = as_int(taps[axis]->window);
+        phase.j0[axis] = as_int(taps[axis]->j0);
+      }
+      const int64_t window = d.window * h.window * w.window;
+      phase.steps = as_int(c.folded ? ceil_div(c.chunk_channels * window, 8) : window);
+      phase.table = k.table_steps;
+      phase.weight_offset = plan.weight_floats;
+      k.table_steps += phase.steps;
+      const int64_t stages = ceil_div(int64_t{k.chunks_per_split} * phase.steps, kStepsPerStage);
+      plan.weight_floats += p_.groups * c.column_tiles * plan.splits * stages * stage_floats;
+    });
+    k.phases = FastDivide(count);
+    k.work_items = as_int(p_.batch * p_.groups * k.tiles_d.divisor * k.tiles_h.divisor * k.tiles_w.divisor *
+                          c.column_tiles * plan.splits * count);
+  }
+
+  /// Halo pitches without bank conflicts, then as many stages as shared memory holds.
+  bool fit_shared(DensePlan& plan, const Candidate& c, const std::array<int64_t, 3>& halo) const {
+    DenseParams& k = plan.params;
+    const int64_t stride = c.axes[2].in_step;
+    int64_t pitch = halo[2];
+    int64_t plane = 0;
+    k.plane_skew = 0;
+    if (c.folded &&
+        c.chunk_channels != 4) {  // depth elements are neighbouring taps: offsets follow the flat tap index modulo 4
+      const DensePhase& phase = k.phase[0];
+      const bool align = stride % 4 == 0;
+      while (align && pitch % 4 != phase.window[2] % 4) ++pitch;
+      plane = halo[0] * halo[1] * pitch;
+      while (align && plane % 4 != phase.window[0] * phase.window[1] * phase.window[2] % 4) ++plane;
+    } else {  // depth elements are channels: four planes side by side fill the 32 banks
+      plane = halo[0] * halo[1] * pitch + (stride % 4 == 2 ? 1 : 0);  // a skewed channel must not reach the next
+      const int64_t wanted = stride % 2 != 0 ? 8 : stride % 4 == 2 ? 16 : 1;
+      k.plane_skew = stride % 4 == 2 ? 1 : 0;
+      while (plane % 32 != wanted && !(wanted == 8 && plane % 32 == 24)) ++plane;
+    }
+    k.halo_height = as_int(halo[1]);
+    k.halo_pitch = as_int(pitch);
+    k.halo_words = as_int(halo[0] * halo[1] * pitch);
+    k.plane_pitch = as_int(plane);
+
+    k.halo_stage_words = as_int((plane * k.chunk_channels + k.plane_skew + 3) / 4 * 4);
+    k.by_halo_pitch = FastDivide(static_cast<uint32_t>(pitch));
+    k.by_halo_height = FastDivide(static_cast<uint32_t>(halo[1]));
+
+    const auto stage_bytes =
+        static_cast<int64_t>(kStepsPerStage) * kDenseVariants[plan.variant].columns * 8 * (accurate_ ? 2 : 1) * 4;
+    const int64_t halo_bytes = int64_t{k.halo_stage_words} * 4;
+    const int64_t fixed = (int64_t{k.halo_words} + 3) / 4 * 16 + int64_t{k.table_steps} * 32 + 16 * 64;
+    int64_t left = static_cast<int64_t>(kSharedLimit) - fixed - 2 * halo_bytes;
+    const int64_t needed = plan.weight_floats * 4 / stage_bytes;
+    if (left < 2 * stage_bytes) return false;
+    k.resident = needed * stage_bytes <= left && needed <= 48;
+    k.weight_stages = as_int(k.resident ? needed : std::min<int64_t>(left / stage_bytes, 6));
+    left -= k.weight_stages * stage_bytes;
+    k.halo_stages = as_int(std::min<int64_t>(2 + left / halo_bytes, 4));
+    plan.shared_bytes = static_cast<std::size_t>(fixed + k.weight_stages * stage_bytes + k.halo_stages * halo_bytes);
+    return true;
+  }
+
+  bool fill_workspace(DensePlan& plan) const {
+    const auto round = [](int64_t bytes) { return static_cast<std::size_t>((bytes + 255) / 256 * 256); };
+    plan.column_count = p_.groups * plan.params.columns_per_group;
+    plan.weight_bytes = round(plan.weight_floats * 4);
+    plan.column_bytes = round(plan.column_count * static_cast<int64_t>(sizeof(DenseColumn)));
+    plan.workspace_bytes = plan.weight_bytes + plan.column_bytes;
+    if (plan.splits > 1) plan.workspace_bytes += round(plan.splits * target_numel() * 4);
+    return plan.workspace_bytes <= kWorkspaceCap;
+  }
+
+  ConvProblem p_;
+  ConvConfig config_;
+  bool forward_, accurate_;
+  int multiprocessors_;
+  int64_t source_channels_, target_channels_;
+  std::vector<Candidate> candidates_;
+  std::optional<DensePlan> best_;
+};
+
+}  // namespace
+
+ConvProblem merge_axes(ConvProblem p) {
+  for (std::size_t outer : {std::size_t{1}, std::size_t{0}}) {
+    const std::size_t inner = outer + 1;
+    const bool plain_inner = p.kernel[inner] == 1 && p.stride[inner] == 1 && p.padding_before[inner] == 0 &&
+                             p.input[inner] == p.output[inner];
+    if (!plain_inner || p.stride[outer] != 1 || p.input[outer] == 1) continue;
+    const int64_t length = p.input[inner];
+    p.dilation[inner] = p.kernel[outer] == 1 ? 1 : p.dilation[outer] * length;
+    p.padding_before[inner] = p.padding_before[outer] * length;
+    p.padding_after[inner] = p.padding_after[outer] * length;
+    p.kernel[inner] = p.kernel[outer];
+    p.input[inner] *= p.input[outer];
+    p.output[inner] *= p.output[outer];
+    p.input[outer] = p.output[outer] = p.kernel[outer] = p.dilation[outer] = 1;
+    p.padding_before[outer] = p.padding_after[outer] = 0;
+  }
+  const bool flat_height = p.input[1] == 1 && p.output[1] == 1 && p.kernel[1] == 1 && p.padding_before[1] == 0;
+  if (flat_height && (p.input[0] != 1 || p.kernel[0] != 1)) {  // an idle height: depth takes its place
+    for (auto* extents :
+         {&p.input, &p.output, &p.kernel, &p.stride, &p.dilation, &p.padding_before, &p.padding_after}) {
+      std::swap((*extents)[0], (*extents)[1]);
+    }
+  }
+  return p;
+}
+
+std::optional<DensePlan> plan_dense(const ConvProblem& problem, const ConvConfig& config, int multiprocessors) {
+  return Planner(problem, config, multiprocessors).best();
+}
+
+}  // namespace halo::cuda::conv

@@ -1,0 +1,37 @@
+// One result of forward or backward_input as a plain float32 chain: what a fast kernel falls back on for results that
+// are not finite.
+#pragma once
+
+#include "sizes.cuh"
+
+namespace halo::cuda::conv {
+
+/// Sums the products of one result as plain float32 does: channel by channel, tap by tap.
+struct PlainSum {
+  Sizes sizes;
+  const float* source;
+  const float* weights;
+  bool forward;
+
+  __device__ float at(int64_t n, int64_t channel, int64_t flat) const {
+    float sum = 0;
+    const int64_t own = forward ? sizes.out_per_group : sizes.in_per_group;
+    const int64_t across = forward ? sizes.in_per_group : sizes.out_per_group;
+    const int64_t plane = forward ? sizes.input_positions : sizes.output_positions;
+    const Position position = unflatten(flat, forward ? sizes.output : sizes.input);
+    const int64_t first = channel / own * across;
+    const int64_t total = forward ? sizes.in_channels : sizes.out_channels;
+    for (int64_t c = 0; c < across; ++c) {
+      const float* from = source + (n * total + first + c) * plane;
+      const int64_t row = forward ? channel * across + c : (first + c) * own + channel % own;
+      for (int64_t t = 0; t < sizes.taps; ++t) {
+        const Position tap = unflatten(t, sizes.kernel);
+        const int64_t i = forward ? sizes.input_at(position, tap) : sizes.output_at(position, tap);
+        if (i >= 0) sum = fmaf(from[i], weights[row * sizes.taps + t], sum);
+      }
+    }
+    return sum;
+  }
+};
+
+}  // namespace halo::cuda::conv

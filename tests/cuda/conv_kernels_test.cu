@@ -1,0 +1,259 @@
+// Every convolution kernel that dispatch may choose, against plain loops in float64 on the same GPU.
+#include <halo/cuda/conv/dispatch.h>
+#include <halo/cuda/launch.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace halo::cuda::conv {
+namespace {
+
+template <class T>
+class Device {
+ public:
+  explicit Device(std::size_t count) : count_(count) {
+    check(cudaMalloc(&data_, std::max<std::size_t>(count * sizeof(T), 256)), "test");
+    check(cudaMemset(data_, 0xFF, std::max<std::size_t>(count * sizeof(T), 256)), "test");
+  }
+  explicit Device(const std::vector<T>& host) : Device(host.size()) {
+    check(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "test");
+  }
+  ~Device() { cudaFree(data_); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  T* get() const { return static_cast<T*>(data_); }
+  std::vector<T> host() const {
+    std::vector<T> result(count_);
+    check(cudaMemcpy(result.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "test");
+    return result;
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t count_;
+};
+
+using Values = std::vector<float>;
+
+struct Case {
+  ConvProblem problem;
+  ConvConfig config;
+  Values x, w, y, bias;  // the result's own entry is ignored
+
+  std::size_t result_count() const {
+    const auto& p = problem;
+    return static_cast<std::size_t>(config.pass == ConvPass::Forward         ? p.y_numel()
+                                    : config.pass == ConvPass::BackwardInput ? p.x_numel()
+                                                                             : p.w_numel());
+  }
+};
+
+template <class T>
+std::vector<T> run(const Algorithm& algorithm, const Case& c) {
+  ConvConfig config = c.config;
+  config.dtype = dtype_of<T>();
+  const auto as = [](const Values& v) { return std::vector<T>(v.begin(), v.end()); };
+  const Device<T> x(as(c.x)), w(as(c.w)), y(as(c.y)), bias(as(c.bias)), result(c.result_count());
+  const Device<char> workspace(algorithm.workspace_bytes(c.problem, config));
+  Operands operands{x.get(), w.get(), y.get(), config.bias ? bias.get() : nullptr, workspace.get()};
+  (config.pass == ConvPass::Forward         ? operands.y
+   : config.pass == ConvPass::BackwardInput ? operands.x
+                                            : operands.w) = result.get();
+  algorithm.run(c.problem, config, operands, nullptr);
+  check(cudaDeviceSynchronize(), algorithm.name);
+  return result.host();
+}
+
+enum class Fill { Uniform, Integers };
+
+Case make_case(const ConvProblem& problem, ConvPass pass, Precision precision, unsigned seed,
+               Fill fill = Fill::Uniform) {
+  Case c{problem, {}, {}, {}, {}, {}};
+  c.config.pass = pass;
+  c.config.precision = precision;
+  c.config.alignment = 16;
+  std::mt19937 generator(seed);
+  const auto draw = [&](int64_t count) {
+    Values v(static_cast<std::size_t>(count));
+    for (float& value : v) {
+      value = fill == Fill::Integers ? static_cast<float>(static_cast<int>(generator() % 7) - 3)
+                                     : std::uniform_real_distribution<float>(-1, 1)(generator);
+    }
+    return v;
+  };
+  c.x = draw(problem.x_numel());
+  c.w = draw(problem.w_numel());
+  c.y = draw(problem.y_numel());
+  c.bias = draw(problem.out_channels);
+  return c;
+}
+
+double relative_error(const Values& got, const std::vector<double>& expected) {
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    error += (got[i] - expected[i]) * (got[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  return norm == 0 ? (error == 0 ? 0 : std::numeric_limits<double>::infinity()) : std::sqrt(error / norm);
+}
+
+/// Problems whose extents all differ and are mostly prime: every rank, stride, dilation, grouping and padding crossed.
+std::vector<ConvProblem> problems(int count, unsigned seed) {
+  std::vector<ConvProblem> result;
+  std::mt19937 generator(seed);
+  const auto pick = [&](std::initializer_list<int64_t> from) { return from.begin()[generator() % from.size()]; };
+  while (static_cast<int>(result.size()) < count) {
+    const int rank = 1 + static_cast<int>(generator() % 3);
+    const int64_t groups = pick({1, 1, 1, 1, 2, 3});
+    const int64_t in = groups * pick({1, 3, 5, 8, 12, 16, 19, 32, 40}),
+                  out = groups * pick({1, 3, 7, 8, 16, 24, 33, 64, 97});
+    std::vector<int64_t> x{pick({1, 2, 3}), in};
+    const bool transposed = generator() % 2 == 0;
+    std::vector<int64_t> w = transposed ? std::vector{in, out / groups} : std::vector{out, in / groups};
+    ConvOptions options;
+    options.groups = groups;
+    for (int axis = 0; axis < rank; ++axis) {
+      x.push_back(rank == 1   ? pick({1, 7, 130, 389, 1021})
+                  : rank == 2 ? pick({1, 5, 13, 31, 67})
+                              : pick({1, 3, 7, 11, 18}));
+      w.push_back(pick({1, 2, 3, 3, 4, 5, 7}));
+      options.stride.push_back(pick({1, 1, 1, 2, 3, 4}));
+      options.padding.push_back(pick({0, 0, 1, 2, 3}));
+      options.padding_after.push_back(pick({0, 1, 2}));
+      options.dilation.push_back(pick({1, 1, 1, 2, 3}));
+    }
+    try {
+      result.push_back(transposed ? ConvProblem::transposed("test", x, w, options)
+                                  : ConvProblem::conv("test", x, w, options));
+    } catch (const ArgumentError&) {  // the kernel does not fit the padded input: draw again
+    }
+  }
+  return result;
+}
+
+constexpr ConvPass kPasses[] = {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight};
+
+constexpr double kTf32Bound = 1.2e-3;
+
+/// The promise of docs/precision.md: near a plain float32 chain, which the fallback is, or 2.6e-7; 1e-6 for weights.
+double bound_of(const Case& c, const std::vector<double>& expected) {
+  if (c.config.precision == Precision::TF32) return kTf32Bound;
+  if (c.config.pass == ConvPass::BackwardWeight) return 1e-6;
+  return std::max(2.6e-7, 1.5 * relative_error(run<float>(find_algorithm("direct"), c), expected));
+}
+
+template <class F>
+void for_each_supported(const ConvProblem& problem, const F& f) {
+  for (const ConvPass pass : kPasses) {
+    for (const Precision precision : {Precision::Float32, Precision::TF32}) {
+      for (const Algorithm* algorithm : algorithms()) {
+        ConvConfig config;
+        config.pass = pass;
+        config.precision = precision;
+        config.alignment = 16;
+        if (algorithm->supports(problem, config)) f(*algorithm, pass, precision);
+      }
+    }
+  }
+}
+
+TEST(ConvKernels, MatchFloat64OnRandomProblems) {
+  unsigned seed = 1;
+  for (const ConvProblem& problem : problems(150, 7)) {
+    ++seed;
+    for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
+      const Case c = make_case(problem, pass, precision, seed);
+      const double error = relative_error(run<float>(algorithm, c), run<double>(find_algorithm("direct"), c));
+      EXPECT_LE(error, bound_of(precision))
+          << algorithm.name << ' ' << name(pass) << ' ' << name(precision) << ' ' << problem.str();
+    });
+  }
+}
+
+TEST(ConvKernels, AreExactOnSmallIntegers) {
+  unsigned seed = 1;
+  for (const ConvProblem& problem : problems(60, 8)) {
+    ++seed;
+    for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
+      const Case c = make_case(problem, pass, precision, seed, Fill::Integers);
+      EXPECT_EQ(relative_error(run<float>(algorithm, c), run<double>(find_algorithm("direct"), c)), 0)
+          << algorithm.name << ' ' << name(pass) << ' ' << name(precision) << ' ' << problem.str();
+    });
+  }
+}
+
+TEST(ConvKernels, BoundsCatchOneWrongWeight) {  // the negative control of the two tests above
+  for (const ConvProblem& problem : problems(20, 9)) {
+    const Case c = make_case(problem, ConvPass::Forward, Precision::TF32, 3);
+    if (problem.y_numel() < 100 || problem.in_channels_per_group() * problem.taps() > 200) continue;
+    Case wrong = c;
+    for (std::size_t i = 0; i < wrong.w.size(); i += static_cast<std::size_t>(problem.taps())) wrong.w[i] = 0;
+    const auto good = run<double>(find_algorithm("direct"), c), bad = run<double>(find_algorithm("direct"), wrong);
+    EXPECT_GT(relative_error(Values(bad.begin(), bad.end()), good), kTf32Bound) << problem.str();
+  }
+}
+
+TEST(ConvKernels, RepeatTheirBits) {
+  for (const ConvProblem& problem : problems(40, 10)) {
+    for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
+      const Case c = make_case(problem, pass, precision, 5);
+      const Values first = run<float>(algorithm, c), second = run<float>(algorithm, c);
+      EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)), 0)
+          << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+    });
+  }
+}
+
+TEST(ConvKernels, ApplyBiasAndActivation) {
+  for (const ConvProblem& problem : problems(25, 11)) {
+    for (const ActivationKind kind : {ActivationKind::None, ActivationKind::Relu, ActivationKind::LeakyRelu,
+                                      ActivationKind::Gelu, ActivationKind::GeluTanh, ActivationKind::Silu}) {
+      for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
+        if (pass != ConvPass::Forward || precision != Precision::Float32) return;
+        Case c = make_case(problem, pass, precision, 6);
+        c.config.bias = true;
+        c.config.activation = {kind, 0.2f};
+        if (!algorithm.supports(problem, c.config)) return;
+        EXPECT_LE(relative_error(run<float>(algorithm, c), run<double>(find_algorithm("direct"), c)), 2e-6)
+            << algorithm.name << ' ' << static_cast<int>(kind) << ' ' << problem.str();
+      });
+    }
+  }
+}
+
+/// Same class of number, and the same sign of an infinity.
+bool same_kind(float a, float b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (std::isinf(a) || std::isinf(b)) return a == b;
+  return true;
+}
+
+TEST(ConvKernels, GiveInfinityAndNanWherePlainFloat32Does) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float specials[] = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::max(), 3.4020e38f};
+  unsigned seed = 20;
+  for (const ConvProblem& problem : problems(60, 12)) {
+    const float special = specials[++seed % 5];
+    for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
+      if (pass == ConvPass::BackwardWeight) return;  // sums float64 in the fallback, so it overflows later
+      Case c = make_case(problem, pass, precision, seed);
+      Values& source = pass == ConvPass::Forward ? c.x : c.y;
+      if (source.empty()) return;
+      source[source.size() / 2] = special;
+      const Values got = run<float>(algorithm, c), plain = run<float>(find_algorithm("direct"), c);
+      std::size_t different = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) different += same_kind(got[i], plain[i]) ? 0 : 1;
+      EXPECT_EQ(different, 0u) << algorithm.name << ' ' << name(pass) << ' ' << name(precision) << ' ' << special << ' '
+                               << problem.str();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace halo::cuda::conv
