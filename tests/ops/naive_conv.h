@@ -5,7 +5,12 @@
 
 #include "tests/testing.h"
 
-namespace halo::testing {
+namespace halo {
+
+/// How a failing case prints itself.
+inline void PrintTo(const ConvProblem& problem, std::ostream* out) { *out << problem.str(); }
+
+namespace testing {
 
 /// Calls f(x index, w index, y index) for every product of the form.
 template <class F>
@@ -51,6 +56,12 @@ inline Tensor naive_conv(ConvPass pass, const ConvProblem& p, const Tensor& firs
   return from_vector(out, shape);
 }
 
+/// Of `problems`, those small enough for numerical differences.
+inline std::vector<ConvProblem> small(std::vector<ConvProblem> problems) {
+  std::erase_if(problems, [](const ConvProblem& p) { return p.x_numel() + p.w_numel() > 400; });
+  return problems;
+}
+
 /// Problems that cross rank, stride, dilation, padding, groups and odd extents; values per axis differ.
 inline std::vector<ConvProblem> conv_problems() {
   const auto conv = [](Shape x, Shape w, ConvOptions o) { return ConvProblem::conv("conv", x, w, o); };
@@ -81,4 +92,5 @@ inline std::vector<ConvProblem> conv_problems() {
   };
 }
 
-}  // namespace halo::testing
+}  // namespace testing
+}  // namespace halo
