@@ -10,5 +10,10 @@
 #include <halo/core/generator.h>
 #include <halo/core/parallel.h>
 #include <halo/core/precision.h>
+#include <halo/core/state_dict.h>
 #include <halo/core/stream.h>
 #include <halo/core/tensor.h>
+#include <halo/io/checkpoint.h>
+#include <halo/io/dlpack.h>
+#include <halo/io/npy.h>
+#include <halo/io/safetensors.h>
