@@ -2,65 +2,20 @@
 #include <halo/ops/conv_problem.h>
 
 #include <algorithm>
-#include <limits>
-#include <span>
+
+#include "extents.h"
 
 namespace halo {
 namespace {
 
+using extents::Axes;
+using extents::effective_kernel;
+using extents::kLargest;
+using extents::product;
+using extents::saturating_madd;
+using extents::show;
+using extents::with_channels;
 using Extents = ConvProblem::Extents;
-constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
-
-std::string show(std::span<const int64_t> values) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < values.size(); ++i) text += (i ? ", " : "") + std::to_string(values[i]);
-  return text + "]";
-}
-
-int64_t product(const char* op, const char* what, std::span<const int64_t> factors) {
-  int64_t result = 1;
-  for (int64_t f : factors) {
-    if (f == 0) return 0;
-    if (f > kLargest / result) fail(op, ": ", what, " ", show(factors), " has more than 2^63 elements");
-    result *= f;
-  }
-  return result;
-}
-
-/// `a * b + c` with a, b, c >= 0, saturating: sizes far beyond any tensor stay comparable instead of wrapping.
-int64_t saturating_madd(int64_t a, int64_t b, int64_t c) {
-  if (a != 0 && b > (kLargest - c) / a) return kLargest;
-  return a * b + c;
-}
-
-/// What the caller sees (rank, one value an axis) turned into three extents with leading `fill`s.
-struct Axes {
-  const char* op;
-  int rank;
-
-  Extents expand(const char* argument, const IntList& given, int64_t fill, int64_t smallest) const {
-    Extents result{fill, fill, fill};
-    if (!given.empty() && given.size() != 1 && given.size() != static_cast<std::size_t>(rank)) {
-      fail(op, ": ", argument, " expects 1 or ", rank, " values, got ", show(given));
-    }
-    for (int axis = 0; axis < rank; ++axis) {
-      int64_t value = given.empty() ? fill : given[given.size() == 1 ? 0 : static_cast<std::size_t>(axis)];
-      if (value < smallest) {
-        fail(op, ": ", argument, " expects values of at least ", smallest, ", got ", show(given));
-      }
-      result[static_cast<std::size_t>(3 - rank + axis)] = value;
-    }
-    return result;
-  }
-
-  Extents spatial(const Shape& shape) const {
-    Extents result{1, 1, 1};
-    std::copy(shape.begin() + 2, shape.end(), result.begin() + (3 - rank));
-    return result;
-  }
-
-  int axis_seen(int axis) const { return axis - (3 - rank); }
-};
 
 int check_rank(const char* op, const Shape& x, const Shape& w) {
   if (x.size() < 3 || x.size() > 5) {
@@ -89,9 +44,6 @@ void check_kernel(const char* op, const Shape& w) {
     if (w[i] < 1) fail(op, ": weight expects kernel extents of at least 1, got ", w);
   }
 }
-
-/// d(k-1)+1, saturating.
-int64_t effective_kernel(int64_t kernel, int64_t dilation) { return saturating_madd(dilation, kernel - 1, 1); }
 
 void check_numel(const char* op, const ConvProblem& p) {
   const auto x = p.x_shape(), w = p.w_shape(), y = p.y_shape();
@@ -159,10 +111,9 @@ ConvProblem ConvProblem::conv(const char* op, const Shape& x_shape, const Shape&
     }
     const int64_t padded = p.input[i] + p.padding_before[i] + p.padding_after[i];
     if (padded < reach) {
-      fail(op, ": axis ", axes.axis_seen(static_cast<int>(i)),
-           " expects a padded input of at least the effective kernel ", reach, " (dilation ", p.dilation[i],
-           " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded, " (input ", x_shape, ", weight ",
-           w_shape, ")");
+      fail(op, ": axis ", axes.axis_seen(i), " expects a padded input of at least the effective kernel ", reach,
+           " (dilation ", p.dilation[i], " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded,
+           " (input ", x_shape, ", weight ", w_shape, ")");
     }
     p.output[i] = (padded - reach) / p.stride[i] + 1;
   }
@@ -203,7 +154,7 @@ ConvProblem ConvProblem::transposed(const char* op, const Shape& x_shape, const 
     fail(op, ": padding expects no numbers beside valid, same or causal, got ", show(options.padding));
   }
   for (std::size_t i = 0; i < 3; ++i) {
-    const int axis = axes.axis_seen(static_cast<int>(i));
+    const int axis = axes.axis_seen(i);
     const int64_t reach = effective_kernel(p.kernel[i], p.dilation[i]);
     const int64_t limit = std::max(p.stride[i], p.dilation[i]);
     if (output_padding[i] >= limit && output_padding[i] > 0) {
@@ -237,14 +188,6 @@ ConvProblem ConvProblem::transposed(const char* op, const Shape& x_shape, const 
   check_numel(op, p);
   return p;
 }
-
-namespace {
-Shape with_channels(int64_t first, int64_t second, const Extents& spatial, int rank) {
-  Shape shape{first, second};
-  for (int i = 3 - rank; i < 3; ++i) shape.push_back(spatial[static_cast<std::size_t>(i)]);
-  return shape;
-}
-}  // namespace
 
 Shape ConvProblem::x_shape() const { return with_channels(batch, in_channels, input, rank); }
 Shape ConvProblem::w_shape() const { return with_channels(out_channels, in_channels_per_group(), kernel, rank); }

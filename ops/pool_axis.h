@@ -30,32 +30,42 @@ struct PoolAxis {
   int64_t padding_after = 0;
   bool adaptive = false;  ///< window o is [floor(o L / O), ceil((o + 1) L / O)); stride and padding mean nothing
 
+  /// Where tap 0 of window o lies on the input axis; before 0 in the padding.
+  HALO_HOST_DEVICE int64_t start(int64_t o) const {
+    return adaptive ? o * input / output : o * stride - padding_before;
+  }
+
+  /// The input under a tap of window o.
+  HALO_HOST_DEVICE int64_t input_at(int64_t o, int64_t tap) const { return start(o) + tap * dilation; }
+
   HALO_HOST_DEVICE PoolWindow window(int64_t o) const {
+    const int64_t from = start(o);
     if (adaptive) {
-      const int64_t begin = o * input / output, end = ((o + 1) * input + output - 1) / output;
-      return {begin, end - begin, 1, 0, end - begin};
+      const int64_t count = ((o + 1) * input + output - 1) / output - from;
+      return {from, count, 1, 0, count};
     }
-    const int64_t start = o * stride - padding_before;
-    const int64_t first = start < 0 ? (-start + dilation - 1) / dilation : 0;
-    const int64_t room = start >= input ? 0 : (input - 1 - start) / dilation + 1;  // taps before the input's end
+    const int64_t first = from < 0 ? (-from + dilation - 1) / dilation : 0;
+    const int64_t room = from >= input ? 0 : (input - 1 - from) / dilation + 1;  // taps before the input's end
     const int64_t last = room < kernel ? room : kernel;
-    const int64_t reach = start + (kernel - 1) * dilation + 1, edge = input + padding_after;
-    return {start + first * dilation, last > first ? last - first : 0, dilation, first,
-            (reach < edge ? reach : edge) - start};
+    const int64_t end = from + (kernel - 1) * dilation + 1, edge = input + padding_after;
+    return {from + first * dilation, last > first ? last - first : 0, dilation, first,
+            (end < edge ? end : edge) - from};
   }
 
   /// The windows that may hold input i: all that do are in the range (with dilation some in it do not).
   HALO_HOST_DEVICE PoolRange windows_over(int64_t i) const {
+    if (output == 0) return {0, -1};
     if (adaptive) return {i * output / input, ((i + 1) * output - 1) / input};
     const int64_t at = i + padding_before, low = at - (kernel - 1) * dilation;
     const int64_t first = low <= 0 ? 0 : (low + stride - 1) / stride, last = at / stride;
     return {first, last < output ? last : output - 1};
   }
 
-  /// The tap with which window o holds input i, or -1.
+  /// The tap with which window o holds input i; -1 where it does not.
   HALO_HOST_DEVICE int64_t tap_of(int64_t o, int64_t i) const {
-    const int64_t from = i - (adaptive ? o * input / output : o * stride - padding_before);
-    return from < 0 || from % dilation != 0 || from / dilation >= kernel ? -1 : from / dilation;
+    const PoolWindow w = window(o);
+    const int64_t from = i - w.begin;
+    return from < 0 || from % w.step != 0 || from / w.step >= w.count ? -1 : w.first_tap + from / w.step;
   }
 
   bool operator==(const PoolAxis&) const = default;

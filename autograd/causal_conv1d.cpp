@@ -1,0 +1,119 @@
+#include <halo/autograd/arithmetic.h>
+#include <halo/autograd/causal_conv1d.h>
+#include <halo/autograd/conv.h>
+#include <halo/autograd/node.h>
+#include <halo/autograd/unary.h>
+#include <halo/core/copy.h>
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/causal_conv1d.h>
+
+namespace halo {
+namespace {
+
+using autograd::BackwardContext;
+using autograd::record;
+using autograd::SavedTensor;
+using Grads = std::vector<Tensor>;
+
+/// a and then b along the last axis.
+Tensor join(const Tensor& a, const Tensor& b) {
+  Shape shape = a.shape();
+  const int64_t first = a.size(2), both = first + b.size(2);
+  shape[2] = both;
+  const Tensor result = empty(shape, a.options());
+  copy(a, view::slice(result, 2, 0, first));
+  copy(b, view::slice(result, 2, first, both));
+  return record("join", {a, b}, result, [first, both](const Tensor& g, const BackwardContext&) {
+    return Grads{g.slice(2, 0, first), g.slice(2, first, both)};
+  });
+}
+
+/// The fused backward taken apart, for a graph of the gradient: a depthwise convolution of [state, x].
+Grads differentiable_backward(const CausalConv1dProblem& p, const CausalConv1dTensors& in, const Tensor& g,
+                              const Tensor& g_final, const BackwardContext& context) {
+  const Tensor state = in.state.defined() ? in.state : zeros(p.state_shape(), in.x.options());
+  const Tensor v = join(state, in.x), weight = in.weight.reshape({p.channels, 1, p.kernel});
+  Tensor dv = join(zeros(p.x_shape(), g.options()), g_final);
+  Tensor dweight = zeros(weight.shape(), g.options()), dbias = zeros({p.channels}, g.options());
+  if (g.numel() > 0) {
+    const auto problem =
+        ConvProblem::conv("causal_conv1d", v.shape(), weight.shape(), {.dilation = p.dilation, .groups = p.channels});
+    Tensor up = g;
+    if (p.silu) {
+      const Tensor sums = conv_forward(problem, v, weight, in.bias), s = sigmoid(sums);
+      up = g * (s * (1.0 + sums * (1.0 - s)));
+    }
+    dv = dv + conv_backward_input(problem, up, weight);
+    dweight = conv_backward_weight(problem, v, up);
+    dbias = sum(up, {0, 2});
+  }
+  Grads grads(4);
+  if (context.needs(0)) grads[0] = dv.slice(2, p.state_length(), p.state_length() + p.length);
+  if (context.needs(1)) grads[1] = dweight.reshape(in.weight.shape());
+  if (context.needs(2)) grads[2] = dbias;
+  if (context.needs(3)) grads[3] = dv.slice(2, 0, p.state_length());
+  return grads;
+}
+
+CausalConv1dProblem make_problem(const char* op, const Shape& x_shape, const Tensor& weight,
+                                 const CausalConv1dOptions& options) {
+  if (options.activation != ActivationKind::None && options.activation != ActivationKind::Silu) {
+    fail(op, ": activation expects none or silu");
+  }
+  return CausalConv1dProblem::make(op, x_shape, weight.shape(), options.dilation,
+                                   options.activation == ActivationKind::Silu);
+}
+
+CausalConv1dOutput causal_conv1d(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
+                                 const Tensor& initial_state, const CausalConv1dOptions& options, bool want_state) {
+  const auto problem = make_problem(op, input.shape(), weight, options);
+  const auto result = ops::causal_conv1d_forward(problem, {input, weight, bias, initial_state}, want_state);
+  std::vector<Tensor> outputs{result.y};
+  if (want_state) outputs.push_back(result.final_state);
+  record(op, {input, weight, bias, initial_state}, outputs,
+         [problem, want_state, sx = SavedTensor(input), sw = SavedTensor(weight), sb = SavedTensor(bias),
+          ss = SavedTensor(initial_state)](const std::vector<Tensor>& g, const BackwardContext& context) {
+           const CausalConv1dTensors in{sx.unpack(context), sw.unpack(context), sb.unpack(context), ss.unpack(context)};
+           if (context.create_graph) {
+             const Tensor g_final = want_state ? g[1] : zeros(problem.state_shape(), g[0].options());
+             return differentiable_backward(problem, in, g[0], g_final, context);
+           }
+           const auto grads =
+               ops::causal_conv1d_backward(problem, in, {g[0], want_state ? g[1] : Tensor()},
+                                           {context.needs(0), context.needs(1), context.needs(2), context.needs(3)});
+           return Grads{grads.x, grads.weight, grads.bias, grads.state};
+         });
+  return {result.y, result.final_state};
+}
+
+}  // namespace
+
+Tensor causal_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                     const CausalConv1dOptions& options) {
+  return causal_conv1d("causal_conv1d", input, weight, bias, {}, options, false).output;
+}
+
+CausalConv1dOutput causal_conv1d_with_state(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                                            const Tensor& initial_state, const CausalConv1dOptions& options) {
+  return causal_conv1d("causal_conv1d_with_state", input, weight, bias, initial_state, options, true);
+}
+
+Tensor causal_conv1d_update(const Tensor& input, const Tensor& state, const Tensor& weight, const Tensor& bias,
+                            const CausalConv1dOptions& options) {
+  constexpr const char* op = "causal_conv1d_update";
+  if (input.rank() != 2 && input.rank() != 3) fail(op, ": input expects [B, C] or [B, C, T], got ", input.shape());
+  if (autograd::should_record({input, state, weight, bias})) {
+    fail(op,
+         ": expected operands without requires_grad, or NoGradGuard: a step is not recorded "
+         "(causal_conv1d_with_state is)");
+  }
+  const Tensor x = input.rank() == 2 ? view::unsqueeze(input, 2) : input;
+  const auto problem = make_problem(op, x.shape(), weight, options);
+  if (!state.defined()) fail(op, ": state expects shape ", problem.state_shape(), ", got an undefined tensor");
+  const auto result = ops::causal_conv1d_forward(problem, {x, weight, bias, state}, true);
+  state.copy_(result.final_state);
+  return view::reshape(result.y, input.shape());
+}
+
+}  // namespace halo

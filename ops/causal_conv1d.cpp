@@ -1,0 +1,85 @@
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/causal_conv1d.h>
+#include <halo/ops/causal_conv1d_backend.h>
+
+#include "extents.h"
+
+namespace halo {
+
+CausalConv1dProblem CausalConv1dProblem::make(const char* op, const Shape& x_shape, const Shape& w_shape,
+                                              int64_t dilation, bool silu) {
+  if (x_shape.rank() != 3) fail(op, ": input expects 3 axes [B, C, L], got ", x_shape);
+  const bool two = w_shape.rank() == 2, three = w_shape.rank() == 3 && w_shape[1] == 1;
+  if (!(two || three) || w_shape[0] != x_shape[1]) {
+    fail(op, ": weight expects [", x_shape[1], ", K] or [", x_shape[1], ", 1, K] (input ", x_shape, "), got ", w_shape);
+  }
+  if (w_shape.back() < 1) fail(op, ": weight expects at least one tap, got ", w_shape);
+  if (dilation < 1) fail(op, ": dilation expects at least 1, got ", dilation);
+  const int64_t state = extents::saturating_madd(w_shape.back() - 1, dilation, 0);
+  if (state > extents::kLargest / 4 || x_shape[2] > extents::kLargest / 4) {
+    fail(op, ": dilation times (kernel - 1) expects less than 2^61, got ", dilation, " times ", w_shape.back() - 1);
+  }
+  return {x_shape[0], x_shape[1], x_shape[2], w_shape.back(), dilation, silu};
+}
+
+namespace ops {
+namespace {
+
+void check(const char* op, const char* argument, const Tensor& t, const Shape& shape) {
+  if (t.defined() && t.shape() != shape) fail(op, ": ", argument, " expects shape ", shape, ", got ", t.shape());
+}
+
+/// Checked and dense, weight as [C, K].
+CausalConv1dTensors checked(const char* op, const CausalConv1dProblem& p, const CausalConv1dTensors& t) {
+  check_same_dtype_and_device(op, {{"input", t.x}, {"weight", t.weight}, {"bias", t.bias}, {"initial_state", t.state}});
+  check(op, "input", t.x, p.x_shape());
+  if (t.weight.numel() != p.channels * p.kernel) {
+    fail(op, ": weight expects ", Shape{p.channels, p.kernel}, ", got ", t.weight.shape());
+  }
+  check(op, "bias", t.bias, {p.channels});
+  check(op, "initial_state", t.state, p.state_shape());
+  const auto dense = [](const Tensor& tensor) { return tensor.defined() ? view::dense(tensor) : tensor; };
+  return {view::dense(t.x), view::dense(view::reshape(t.weight, {p.channels, p.kernel})), dense(t.bias),
+          dense(t.state)};
+}
+
+}  // namespace
+
+CausalConv1dResult causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
+                                         bool want_final_state) {
+  const CausalConv1dTensors dense = checked("causal_conv1d", problem, operands);
+  CausalConv1dResult result{.y = empty(problem.x_shape(), dense.x.options())};
+  if (want_final_state) result.final_state = empty(problem.state_shape(), dense.x.options());
+  switch (dense.x.device().type) {
+    case DeviceType::CPU: cpu::causal_conv1d_forward(problem, dense, result); break;
+    case DeviceType::CUDA: cuda::causal_conv1d_forward(problem, dense, result); break;
+  }
+  return result;
+}
+
+CausalConv1dTensors causal_conv1d_backward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
+                                           const CausalConv1dResult& grads, const CausalConv1dWanted& wanted) {
+  constexpr const char* op = "causal_conv1d_backward";
+  const CausalConv1dTensors dense = checked(op, problem, operands);
+  check_same_dtype_and_device(op,
+                              {{"input", dense.x}, {"grad_output", grads.y}, {"grad_final_state", grads.final_state}});
+  check(op, "grad_output", grads.y, problem.x_shape());
+  check(op, "grad_final_state", grads.final_state, problem.state_shape());
+  const auto result = [&](bool want, const Shape& shape) { return want ? empty(shape, dense.x.options()) : Tensor(); };
+  const CausalConv1dTensors into{result(wanted.x, problem.x_shape()),
+                                 result(wanted.weight, {problem.channels, problem.kernel}),
+                                 result(wanted.bias, {problem.channels}), result(wanted.state, problem.state_shape())};
+  const auto dense_or_undefined = [](const Tensor& t) { return t.defined() ? view::dense(t) : t; };
+  const CausalConv1dResult upstream{dense_or_undefined(grads.y), dense_or_undefined(grads.final_state)};
+  switch (dense.x.device().type) {
+    case DeviceType::CPU: cpu::causal_conv1d_backward(problem, dense, upstream, into); break;
+    case DeviceType::CUDA: cuda::causal_conv1d_backward(problem, dense, upstream, into); break;
+  }
+  CausalConv1dTensors shaped = into;
+  if (wanted.weight) shaped.weight = view::reshape(into.weight, operands.weight.shape());
+  return shaped;
+}
+
+}  // namespace ops
+}  // namespace halo

@@ -1,0 +1,74 @@
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/long_conv.h>
+#include <halo/ops/long_conv_backend.h>
+
+namespace halo::ops {
+namespace {
+
+void check(const char* op, const char* argument, const Tensor& t, const Shape& shape) {
+  if (t.defined() && t.shape() != shape) fail(op, ": ", argument, " expects shape ", shape, ", got ", t.shape());
+}
+
+/// Checks what is there, and makes it dense.
+LongConvTensors checked(const char* op, const LongConvProblem& p, const LongConvTensors& t, const Tensor& g) {
+  check_same_dtype_and_device(op, {{"input", t.x},
+                                   {"weight", t.weight},
+                                   {"skip", t.skip},
+                                   {"gate_in", t.gate_in},
+                                   {"gate_out", t.gate_out},
+                                   {"grad_output", g}});
+  const Shape sequences{p.batch, p.channels, p.length};
+  check(op, "input", t.x, sequences);
+  check(op, "weight", t.weight, {p.channels, p.kernel});
+  check(op, "skip", t.skip, {p.channels});
+  check(op, "gate_in", t.gate_in, sequences);
+  check(op, "gate_out", t.gate_out, sequences);
+  check(op, "grad_output", g, sequences);
+  const auto dense = [](const Tensor& tensor) { return tensor.defined() ? view::dense(tensor) : tensor; };
+  return {dense(t.x), dense(t.weight), dense(t.skip), dense(t.gate_in), dense(t.gate_out)};
+}
+
+void need(const char* op, const char* argument, const Tensor& t) {
+  if (!t.defined()) fail(op, ": ", argument, " expected for this result, got an undefined tensor");
+}
+
+}  // namespace
+
+Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& operands, LongConvMethod method) {
+  constexpr const char* op = "long_conv";
+  need(op, "input", operands.x);
+  need(op, "weight", operands.weight);
+  const LongConvTensors dense = checked(op, problem, operands, {});
+  Tensor y = empty(dense.x.shape(), dense.x.options());
+  switch (y.device().type) {
+    case DeviceType::CPU: cpu::long_conv_forward(problem, method, dense, y); break;
+    case DeviceType::CUDA: cuda::long_conv_forward(problem, method, dense, y); break;
+  }
+  return y;
+}
+
+LongConvTensors long_conv_backward(const LongConvProblem& problem, const LongConvTensors& operands, const Tensor& g,
+                                   const LongConvWanted& wanted, LongConvMethod method) {
+  constexpr const char* op = "long_conv_backward";
+  need(op, "grad_output", g);
+  const LongConvTensors dense = checked(op, problem, operands, g);
+  const bool needs_x = wanted.weight || wanted.skip || wanted.gate_in || wanted.gate_out;
+  const bool needs_weight = wanted.x || wanted.gate_in || wanted.gate_out;
+  if (needs_x) need(op, "input", dense.x);
+  if (needs_weight) need(op, "weight", dense.weight);
+  if (wanted.gate_in) need(op, "gate_in", dense.gate_in);
+  if (wanted.gate_out) need(op, "gate_out", dense.gate_out);
+  const auto result = [&](bool want, const Shape& shape) { return want ? empty(shape, g.options()) : Tensor(); };
+  const LongConvTensors grads{result(wanted.x, g.shape()), result(wanted.weight, {problem.channels, problem.kernel}),
+                              result(wanted.skip, {problem.channels}), result(wanted.gate_in, g.shape()),
+                              result(wanted.gate_out, g.shape())};
+  const Tensor dense_g = view::dense(g);
+  switch (g.device().type) {
+    case DeviceType::CPU: cpu::long_conv_backward(problem, method, dense, dense_g, grads); break;
+    case DeviceType::CUDA: cuda::long_conv_backward(problem, method, dense, dense_g, grads); break;
+  }
+  return grads;
+}
+
+}  // namespace halo::ops

@@ -1,0 +1,152 @@
+#include <halo/core/copy.h>
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/norm.h>
+#include <halo/ops/norm_backend.h>
+
+namespace halo::ops {
+namespace {
+
+void check_channels(const char* op, const char* argument, const Tensor& t, int64_t channels) {
+  if (t.defined() && t.numel() != channels) {
+    fail(op, ": ", argument, " expects ", channels, " values, one a channel, got ", t.shape());
+  }
+}
+
+Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
+
+Tensor empty_if(bool wanted, const Shape& shape, const Tensor& like) {
+  return wanted ? empty(shape, like.options()) : Tensor();
+}
+
+void check_batch_norm(const char* op, const BatchNormProblem& p, const Tensor& x) {
+  if (x.rank() < 2 || x.size(0) != p.batch || x.size(1) != p.channels || x.numel() != p.count() * p.channels) {
+    fail(op, ": input expects [", p.batch, ", ", p.channels, ", ...] with ", p.positions, " positions, got ",
+         x.shape());
+  }
+}
+
+/// Running statistics are changed in place, also where they are a strided view.
+void write_back(const Tensor& computed, const Tensor& target) {
+  if (!target.defined()) return;
+  if (computed.storage() != target.storage()) copy(computed, target);
+  target.storage()->bump_version();
+}
+
+}  // namespace
+
+NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, const Tensor& weight,
+                              const Tensor& bias, const Tensor& running_mean, const Tensor& running_var) {
+  constexpr const char* op = "batch_norm";
+  check_same_dtype_and_device(
+      op,
+      {{"input", x}, {"weight", weight}, {"bias", bias}, {"running_mean", running_mean}, {"running_var", running_var}});
+  check_batch_norm(op, problem, x);
+  check_channels(op, "weight", weight, problem.channels);
+  check_channels(op, "bias", bias, problem.channels);
+  check_channels(op, "running_mean", running_mean, problem.channels);
+  check_channels(op, "running_var", running_var, problem.channels);
+  if (running_mean.defined() != running_var.defined()) {
+    fail(op, ": running_mean and running_var expected together, got one of them");
+  }
+  if (!problem.training && !running_mean.defined()) fail(op, ": evaluation expects running_mean and running_var");
+  if (problem.training && problem.count() == 1 && problem.channels > 0) {
+    fail(op, ": training expects more than one value a channel, got input ", x.shape());
+  }
+  const NormResult result{empty(x.shape(), x.options()), empty({problem.channels}, x.options()),
+                          empty({problem.channels}, x.options())};
+  const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
+               dense_bias = dense_or_undefined(bias), mean = dense_or_undefined(running_mean),
+               var = dense_or_undefined(running_var);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::batch_norm_forward(problem, dense_x, dense_weight, dense_bias, mean, var, result); break;
+    case DeviceType::CUDA:
+      cuda::batch_norm_forward(problem, dense_x, dense_weight, dense_bias, mean, var, result);
+      break;
+  }
+  if (problem.training) {
+    write_back(mean, running_mean);
+    write_back(var, running_var);
+  }
+  return result;
+}
+
+NormGrads batch_norm_backward(const BatchNormProblem& problem, const Tensor& g, const Tensor& x, const Tensor& weight,
+                              const Tensor& mean, const Tensor& rstd, const NormWanted& wanted) {
+  constexpr const char* op = "batch_norm_backward";
+  check_same_dtype_and_device(op,
+                              {{"grad_output", g}, {"input", x}, {"weight", weight}, {"mean", mean}, {"rstd", rstd}});
+  check_batch_norm(op, problem, x);
+  check_batch_norm(op, problem, g);
+  check_channels(op, "weight", weight, problem.channels);
+  check_channels(op, "mean", mean, problem.channels);
+  check_channels(op, "rstd", rstd, problem.channels);
+  const NormGrads grads{empty_if(wanted.x, x.shape(), x), empty_if(wanted.weight, {problem.channels}, x),
+                        empty_if(wanted.bias, {problem.channels}, x)};
+  const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
+               dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
+  switch (x.device().type) {
+    case DeviceType::CPU:
+      cpu::batch_norm_backward(problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, grads);
+      break;
+    case DeviceType::CUDA:
+      cuda::batch_norm_backward(problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, grads);
+      break;
+  }
+  return grads;
+}
+
+namespace {
+
+void check_row_norm(const char* op, const RowNormProblem& p, const Tensor& x) {
+  if (x.numel() != p.rows * p.length() || (p.groups > 0 && p.rows % p.groups != 0)) {
+    fail(op, ": input expects ", p.rows, " rows of ", p.length(), " values in groups of ", p.groups, ", got ",
+         x.shape());
+  }
+}
+
+}  // namespace
+
+NormResult row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  constexpr const char* op = "row_norm";
+  check_same_dtype_and_device(op, {{"input", x}, {"weight", weight}, {"bias", bias}});
+  check_row_norm(op, problem, x);
+  check_channels(op, "weight", weight, problem.channels());
+  check_channels(op, "bias", bias, problem.channels());
+  const NormResult result{empty(x.shape(), x.options()), empty({problem.rows}, x.options()),
+                          empty({problem.rows}, x.options())};
+  const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
+               dense_bias = dense_or_undefined(bias);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::row_norm_forward(problem, dense_x, dense_weight, dense_bias, result); break;
+    case DeviceType::CUDA: cuda::row_norm_forward(problem, dense_x, dense_weight, dense_bias, result); break;
+  }
+  return result;
+}
+
+NormGrads row_norm_backward(const RowNormProblem& problem, const Tensor& g, const Tensor& x, const Tensor& weight,
+                            const Tensor& mean, const Tensor& rstd, const NormWanted& wanted) {
+  constexpr const char* op = "row_norm_backward";
+  check_same_dtype_and_device(op,
+                              {{"grad_output", g}, {"input", x}, {"weight", weight}, {"mean", mean}, {"rstd", rstd}});
+  check_row_norm(op, problem, x);
+  check_row_norm(op, problem, g);
+  check_channels(op, "weight", weight, problem.channels());
+  check_channels(op, "mean", mean, problem.rows);
+  check_channels(op, "rstd", rstd, problem.rows);
+  const NormGrads grads{empty_if(wanted.x, x.shape(), x), empty_if(wanted.weight, {problem.channels()}, x),
+                        empty_if(wanted.bias, {problem.channels()}, x)};
+  const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
+               dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
+  switch (x.device().type) {
+    case DeviceType::CPU:
+      cpu::row_norm_backward(problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, grads);
+      break;
+    case DeviceType::CUDA:
+      cuda::row_norm_backward(problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, grads);
+      break;
+  }
+  return grads;
+}
+
+}  // namespace halo::ops

@@ -1,0 +1,93 @@
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/pool.h>
+#include <halo/ops/pool_backend.h>
+
+namespace halo::ops {
+namespace {
+
+void check(const char* op, const char* argument, const Tensor& t, const Shape& shape) {
+  if (t.shape() != shape) fail(op, ": ", argument, " expects shape ", shape, ", got ", t.shape());
+}
+
+void check_offsets(const char* op, const PoolProblem& problem, const Tensor& offsets, Device device) {
+  check(op, "offsets", offsets, problem.y_shape());
+  if (offsets.dtype() != problem.offset_dtype() || !(offsets.device() == device)) {
+    fail(op, ": offsets expected ", name(problem.offset_dtype()), " on ", device, ", got ", offsets.describe());
+  }
+}
+
+}  // namespace
+
+MaxPoolResult max_pool_forward(const PoolProblem& problem, const Tensor& x, bool want_offsets) {
+  check("max_pool_forward", "input", x, problem.x_shape());
+  MaxPoolResult result{.y = empty(problem.y_shape(), x.options())};
+  if (want_offsets) {
+    result.offsets = empty(problem.y_shape(), {.dtype = problem.offset_dtype(), .device = x.device()});
+  }
+  const Tensor dense_x = view::dense(x);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::max_pool_forward(problem, dense_x, result.y, result.offsets); break;
+    case DeviceType::CUDA: cuda::max_pool_forward(problem, dense_x, result.y, result.offsets); break;
+  }
+  return result;
+}
+
+Tensor max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const Tensor& g) {
+  check("max_pool_scatter", "grad_output", g, problem.y_shape());
+  check_offsets("max_pool_scatter", problem, offsets, g.device());
+  Tensor x = empty(problem.x_shape(), g.options());
+  const Tensor dense_g = view::dense(g), dense_offsets = view::dense(offsets);
+  switch (g.device().type) {
+    case DeviceType::CPU: cpu::max_pool_scatter(problem, dense_offsets, dense_g, x); break;
+    case DeviceType::CUDA: cuda::max_pool_scatter(problem, dense_offsets, dense_g, x); break;
+  }
+  return x;
+}
+
+Tensor max_pool_gather(const PoolProblem& problem, const Tensor& offsets, const Tensor& x) {
+  check("max_pool_gather", "input", x, problem.x_shape());
+  check_offsets("max_pool_gather", problem, offsets, x.device());
+  Tensor y = empty(problem.y_shape(), x.options());
+  const Tensor dense_x = view::dense(x), dense_offsets = view::dense(offsets);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::max_pool_gather(problem, dense_offsets, dense_x, y); break;
+    case DeviceType::CUDA: cuda::max_pool_gather(problem, dense_offsets, dense_x, y); break;
+  }
+  return y;
+}
+
+Tensor max_pool_indices(const PoolProblem& problem, const Tensor& offsets) {
+  check_offsets("max_pool_indices", problem, offsets, offsets.device());
+  Tensor indices = empty(problem.y_shape(), {.dtype = int64, .device = offsets.device()});
+  const Tensor dense_offsets = view::dense(offsets);
+  switch (offsets.device().type) {
+    case DeviceType::CPU: cpu::max_pool_indices(problem, dense_offsets, indices); break;
+    case DeviceType::CUDA: cuda::max_pool_indices(problem, dense_offsets, indices); break;
+  }
+  return indices;
+}
+
+Tensor avg_pool_forward(const PoolProblem& problem, const Tensor& x) {
+  check("avg_pool_forward", "input", x, problem.x_shape());
+  Tensor y = empty(problem.y_shape(), x.options());
+  const Tensor dense_x = view::dense(x);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::avg_pool_forward(problem, dense_x, y); break;
+    case DeviceType::CUDA: cuda::avg_pool_forward(problem, dense_x, y); break;
+  }
+  return y;
+}
+
+Tensor avg_pool_backward(const PoolProblem& problem, const Tensor& g) {
+  check("avg_pool_backward", "grad_output", g, problem.y_shape());
+  Tensor x = empty(problem.x_shape(), g.options());
+  const Tensor dense_g = view::dense(g);
+  switch (g.device().type) {
+    case DeviceType::CPU: cpu::avg_pool_backward(problem, dense_g, x); break;
+    case DeviceType::CUDA: cuda::avg_pool_backward(problem, dense_g, x); break;
+  }
+  return x;
+}
+
+}  // namespace halo::ops
