@@ -26,8 +26,62 @@ Operation unary(Tensor (*f)(const Tensor&)) {
   return [=](Case& c) { return f(c.input("input")); };
 }
 
+IntList list(const Case& c, const std::string& key) { return c.integers(key, {}); }
+
+MaxPoolOptions max_pool_options(const Case& c) {
+  MaxPoolOptions options{.dilation = list(c, "dilation"), .ceil_mode = c.flag("ceil_mode", false)};
+  options.stride = list(c, "stride");
+  if (c.text("padding", "") == "same") {
+    options.auto_padding = AutoPadding::Same;
+  } else {
+    options.padding = list(c, "padding");
+  }
+  return options;
+}
+
+Operation max_pool(Tensor (*f)(const Tensor&, const IntList&, const MaxPoolOptions&)) {
+  return [=](Case& c) { return f(c.input("input"), list(c, "kernel_size"), max_pool_options(c)); };
+}
+
+Operation avg_pool(Tensor (*f)(const Tensor&, const IntList&, const AvgPoolOptions&)) {
+  return [=](Case& c) {
+    AvgPoolOptions options{.stride = list(c, "stride"), .padding = list(c, "padding")};
+    options.ceil_mode = c.flag("ceil_mode", false);
+    options.count_include_pad = c.flag("count_include_pad", true);
+    const int64_t divisor = c.integer("divisor_override", 0);
+    if (divisor != 0) options.divisor_override = divisor;
+    return f(c.input("input"), list(c, "kernel_size"), options);
+  };
+}
+
+Operation adaptive_pool(Tensor (*f)(const Tensor&, const IntList&)) {
+  return [=](Case& c) { return f(c.input("input"), list(c, "output_size")); };
+}
+
+Tensor run_batch_norm(Case& c) {
+  // Evaluation reads the running statistics; training changes them in place, so that it gets copies.
+  const bool training = c.flag("training", false);
+  const auto running = [&](const char* name) { return c.has(name) ? c.input(name).detach().clone() : Tensor(); };
+  return batch_norm(c.input("input"), running("running_mean"), running("running_var"), c.optional("weight"),
+                    c.optional("bias"),
+                    {.training = training, .momentum = c.real("momentum", 0.1), .eps = c.real("eps", 1e-5)});
+}
+
+Tensor run_local_response_norm(Case& c) {
+  LocalResponseNormOptions options{.alpha = c.real("alpha", 1e-4), .beta = c.real("beta", 0.75), .k = c.real("k", 1.0)};
+  if (c.text("alpha_convention", "").starts_with("paper")) options.convention = LrnConvention::Paper;
+  return local_response_norm(c.input("input"), c.integer("size", 5), options);
+}
+
+Tensor run_causal_conv1d(Case& c) {
+  return causal_conv1d(
+      c.input("input"), c.input("weight"), c.optional("bias"),
+      {.dilation = c.integer("dilation", 1),
+       .activation = c.text("activation", "none") == "silu" ? ActivationKind::Silu : ActivationKind::None});
+}
+
 const std::map<std::string, Operation>& operations() {
-  static const std::map<std::string, Operation> list{
+  static const std::map<std::string, Operation> all{
       {"conv1d", conv(conv1d, 1)},
       {"conv2d", conv(conv2d, 2)},
       {"conv3d", conv(conv3d, 3)},
@@ -47,8 +101,41 @@ const std::map<std::string, Operation>& operations() {
        [](Case& c) {
          return gelu(c.input("input"), c.text("approximate", "none") == "tanh" ? GeluForm::Tanh : GeluForm::Exact);
        }},
+      {"max_pool1d", max_pool(max_pool1d)},
+      {"max_pool2d", max_pool(max_pool2d)},
+      {"max_pool3d", max_pool(max_pool3d)},
+      {"avg_pool1d", avg_pool(avg_pool1d)},
+      {"avg_pool2d", avg_pool(avg_pool2d)},
+      {"avg_pool3d", avg_pool(avg_pool3d)},
+      {"adaptive_avg_pool1d", adaptive_pool(adaptive_avg_pool1d)},
+      {"adaptive_avg_pool2d", adaptive_pool(adaptive_avg_pool2d)},
+      {"adaptive_avg_pool3d", adaptive_pool(adaptive_avg_pool3d)},
+      {"adaptive_max_pool1d", adaptive_pool(adaptive_max_pool1d)},
+      {"adaptive_max_pool2d", adaptive_pool(adaptive_max_pool2d)},
+      {"adaptive_max_pool3d", adaptive_pool(adaptive_max_pool3d)},
+      {"local_response_norm", run_local_response_norm},
+      {"batch_norm", run_batch_norm},
+      {"layer_norm",
+       [](Case& c) {
+         return layer_norm(c.input("input"), c.integers("normalized_shape", {}), c.optional("weight"),
+                           c.optional("bias"), c.real("eps", 1e-5));
+       }},
+      {"group_norm",
+       [](Case& c) {
+         return group_norm(c.input("input"), c.integer("num_groups", 1), c.optional("weight"), c.optional("bias"),
+                           c.real("eps", 1e-5));
+       }},
+      {"instance_norm",
+       [](Case& c) {
+         return instance_norm(c.input("input"), c.optional("weight"), c.optional("bias"), c.real("eps", 1e-5));
+       }},
+      {"long_conv",
+       [](Case& c) {
+         return long_conv(c.input("input"), c.input("weight"), c.optional("bias"), {.causal = c.flag("causal", true)});
+       }},
+      {"causal_conv1d", run_causal_conv1d},
   };
-  return list;
+  return all;
 }
 
 }  // namespace
