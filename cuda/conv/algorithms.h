@@ -7,5 +7,6 @@ namespace halo::cuda::conv {
 
 extern const Algorithm kDirect;  ///< direct.cu: plain loops, every problem and pass
 extern const Algorithm kDense;   ///< dense.cu: forward and backward_input on Hopper tensor cores
+extern const Algorithm kDenseWeight;  ///< dense_weight.cu: weight gradients on tensor cores
 
 }  // namespace halo::cuda::conv

@@ -15,7 +15,6 @@ using Geometry = DenseWeightGeometry;
 
 constexpr int64_t kExtentLimit = int64_t{1} << 30;
 constexpr int kColumnChoices[] = {16, 32, 48, 64, 96, 128};
-constexpr std::size_t kBarrierBytes = 2 * kMaxStages * 8 + kMaxStages * 4;
 /// Positions summed in float32 before the sums move to float64: 512 additions of 32 positions each.
 constexpr int kFlushPositions = 16384;
 
@@ -53,7 +52,7 @@ std::optional<Form> make_form(const ConvProblem& p, bool swap) {
 
 /// Moves the taps of `axis` to the columns; positions along it become those of the gathered operand.
 std::optional<Form> fold(Form f, int axis) {
-  if (f.kernel[axis] == 1 || f.stride[axis] != 1) return std::nullopt;
+  if (f.kernel[axis] == 1 || f.kernel[axis] > kMostFoldedTaps || f.stride[axis] != 1) return std::nullopt;
   f.fold_axis = axis;
   f.fold_taps = f.kernel[axis];
   f.fold_pad = f.pad[axis];
@@ -105,6 +104,13 @@ void shape_stage(const Form& f, int step_rows, int row_steps, int alignment, Geo
   x.lanes = copies <= 8 ? 8 : 16;
   if (copies > 16 && ceil_div(copies, 32) * 2 <= ceil_div(copies, 16)) x.lanes = 32;
   g.position_words = f.stride[2] / x.step[2];
+}
+
+/// Shared memory beside the stages.
+std::size_t table_bytes(const Geometry& g) {
+  const std::size_t lines = static_cast<std::size_t>(g.gathered.channels) * static_cast<std::size_t>(g.gathered.planes) *
+                            static_cast<std::size_t>(g.gathered.lines);
+  return lines * kLineEntryBytes + kFixedSharedBytes;
 }
 
 void set_pitches(const Form& f, int line_slack, int channel_slack, Geometry& g) {
@@ -272,6 +278,21 @@ int block_channels(const Geometry& g, int gathered_channels) {
   return std::min(most, gathered_channels);
 }
 
+/// Whether offsets within one stage, in floats, fit the kernel's 32-bit tables.
+bool offsets_fit(const Form& f, const Geometry& g) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto reach = [&](const int (&extent)[3], int axis) {
+    return int64_t{extent[2]} * (axis == 0 ? extent[1] : 1);
+  };
+  const int64_t gathered = g.gathered.channels * g.gathered.channel +
+                           (int64_t{g.gathered.planes} * g.gathered.step[0] * f.gathered[1] +
+                            int64_t{g.gathered.lines} * g.gathered.step[1]) * f.gathered[2];
+  const int64_t fold = f.fold_axis < 0 ? 0
+                                       : (std::abs(int64_t{f.fold_pad}) + int64_t{f.fold_taps} * f.fold_dilation) *
+                                             reach(f.streamed, f.fold_axis);
+  return gathered < kMost && g.streamed.channel * std::min(f.streamed_channels, kMostColumns) + fold < kMost;
+}
+
 /// The best plan of one form with `tile_columns` columns a block.
 void plan_form(const Form& f, int tile_columns, bool split, int alignment, int multiprocessors, DenseWeightPlan& best,
                bool swapped) {
@@ -289,10 +310,11 @@ void plan_form(const Form& f, int tile_columns, bool split, int alignment, int m
       for (int rows = 1; rows * row_steps <= kMaxSteps && rows <= f.positions[1]; ++rows) {
         shape_stage(f, rows, row_steps, alignment, g);
         const int64_t lines = int64_t{g.gathered.planes} * g.gathered.lines;
-        if (lines > 65536 || lines * g.gathered.words * g.gathered.channels > 65536) continue;
+        if (lines * g.gathered.channels > 2048 || lines * g.gathered.words * g.gathered.channels > 65536) continue;
+        if (!offsets_fit(f, g)) continue;
         set_pitches(f, 0, 0, g);
         const std::size_t stage = static_cast<std::size_t>(g.streamed_bytes + g.gathered_bytes);
-        g.pipeline = static_cast<int>(std::min<std::size_t>(kMaxStages, (kSharedLimit - kBarrierBytes) / stage));
+        g.pipeline = static_cast<int>(std::min<std::size_t>(kMaxStages, (kSharedLimit - table_bytes(g)) / stage));
         if (g.pipeline < 2) continue;
         fits = true;
         DenseWeightPlan plan;
@@ -314,6 +336,7 @@ DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, int al
   DenseWeightPlan best;
   Form best_form{};
   if (problem.w_numel() == 0 || problem.w_numel() > static_cast<int64_t>(kWorkspaceCap / 8)) return best;
+  if (problem.batch >= kExtentLimit) return best;
   for (std::size_t a = 0; a < 3; ++a) {
     const int64_t span = std::max({problem.input[a], problem.output[a], problem.kernel[a] * problem.dilation[a]});
     const int64_t reach = (problem.output[a] + 8 * kMaxSteps) * problem.stride[a] + std::abs(problem.padding_before[a]);
@@ -334,11 +357,11 @@ DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, int al
   }
   if (!best.valid) return best;
   Geometry& g = best.geometry;
-  const int stage_limit = static_cast<int>((kSharedLimit - kBarrierBytes) / static_cast<std::size_t>(g.pipeline));
+  const int stage_limit = static_cast<int>((kSharedLimit - table_bytes(g)) / static_cast<std::size_t>(g.pipeline));
   spread_banks(best_form, stage_limit / 128 * 128 - g.streamed_bytes, g);
   best.shared_bytes =
       static_cast<std::size_t>(g.pipeline) * static_cast<std::size_t>(g.streamed_bytes + g.gathered_bytes) +
-      kBarrierBytes;
+      table_bytes(g);
   return best;
 }
 

@@ -26,6 +26,12 @@ inline constexpr int kMaxStages = 4;
 inline constexpr int kConsumers = 3;             ///< warpgroups that multiply; one more loads
 inline constexpr int kCoreMatrixPitch = 144;     ///< bytes: 128 of data, 16 so that a store along K meets every bank
 inline constexpr int kColumnGroupPitch = 2 * kMaxSteps * kCoreMatrixPitch;  ///< bytes of 8 columns of a stage
+inline constexpr int kLineEntryBytes = 16;   ///< of the table of a block's gathered lines
+inline constexpr int kColumnEntryBytes = 8;  ///< of the table of its columns
+inline constexpr int kMostColumns = 128;
+inline constexpr int kMostFoldedTaps = 31;
+/// Barriers and masks of the pipeline, and the column table.
+inline constexpr std::size_t kFixedSharedBytes = kMaxStages * (8 + 8 + 16) + kMostColumns * kColumnEntryBytes;
 inline constexpr std::size_t kSharedLimit = 227 * 1024;
 
 /// Everything the kernel needs beside pointers. Extents are (depth, height, width); strides count floats.

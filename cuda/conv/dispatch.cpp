@@ -10,8 +10,9 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 2> kAlgorithms{
+constexpr std::array<const Algorithm*, 3> kAlgorithms{
     &kDense,
+    &kDenseWeight,
     &kDirect,
 };
 

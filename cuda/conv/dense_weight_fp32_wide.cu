@@ -1,0 +1,10 @@
+// Tile shapes of the dense weight gradient, float32-accurate, 64 to 128 columns.
+#include "dense_weight.cuh"
+
+namespace halo::cuda::conv {
+
+template void launch_dense_weight<64, true>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+template void launch_dense_weight<96, true>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+template void launch_dense_weight<128, true>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+
+}  // namespace halo::cuda::conv

@@ -1,0 +1,10 @@
+// Tile shapes of the dense weight gradient, TF32, 16 to 48 columns.
+#include "dense_weight.cuh"
+
+namespace halo::cuda::conv {
+
+template void launch_dense_weight<16, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+template void launch_dense_weight<32, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+template void launch_dense_weight<48, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+
+}  // namespace halo::cuda::conv
