@@ -1,30 +1,32 @@
-// Dense convolution weight gradient on Hopper tensor cores. The geometry is in dense_weight_plan.h; here it is executed.
+// Dense convolution weight gradient on Hopper tensor cores. The geometry is in dense_weight_plan.h; here it is
+// executed.
 //
 // A block computes up to 384 rows (input channel, tap) by N columns (output channels) of the gradient over one range of
 // positions (a split). One warpgroup loads, three multiply:
-//   gathered operand  (rows)    a float32 halo tile per stage in shared memory, filled by cp.async with zeros outside the
+//   gathered operand  (rows)    a float32 halo tile per stage in shared memory, filled by cp.async with zeros outside
+//   the
 //                               tensor. Consumers read wgmma A fragments out of it at any tap offset, straight into
 //                               registers, and split them there: no im2col is ever written.
-//   streamed operand  (columns) read once per block, split into high and low TF32 parts, stored as K-major core matrices,
+//   streamed operand  (columns) read once per block, split into high and low TF32 parts, stored as K-major core
+//   matrices,
 //                               since wgmma takes B only from shared memory.
 // The tensor core cuts off the low bits of each of its additions, so its sums are moved to float32 registers every
 // kPromoteSteps k8 steps, and those to float64 in the workspace every `flush_stages` stages: the error stays put at any
 // length. A second kernel adds the splits in order. No atomics: the bits depend on the plan alone.
 //
-// Limits: float32 storage, both operands dense; extents below 2^30 (int32 coordinates), offsets 64-bit; one block's halo
-// tile must fit in shared memory beside the streamed tile (plan_dense_weight answers `valid == false` otherwise, which
-// happens for dilations of several thousand, and the dispatcher falls back).
+// Limits: float32 storage, both operands dense; extents below 2^30 (int32 coordinates), offsets 64-bit; one block's
+// halo tile must fit in shared memory beside the streamed tile (plan_dense_weight answers `valid == false` otherwise,
+// which happens for dilations of several thousand, and the dispatcher falls back).
 #pragma once
 
 #include <type_traits>
 
-#include "dense_weight_launch.h"
-
-#include "../launch.h"
 #include "../device/async_copy.cuh"
 #include "../device/mbarrier.cuh"
 #include "../device/tf32_split.cuh"
 #include "../device/wgmma.cuh"
+#include "../launch.h"
+#include "dense_weight_launch.h"
 
 namespace halo::cuda::conv {
 
@@ -85,7 +87,7 @@ struct Cursor {
 
 /// What this block computes.
 struct Block {
-  int first_tile, tiles;     ///< 64-row tiles of the group
+  int first_tile, tiles;  ///< 64-row tiles of the group
   int first_column, columns;
   int first_channel, channels;  ///< of the gathered operand that its rows need
   int group, split;
@@ -205,7 +207,8 @@ __device__ __forceinline__ void fill_tables(const DenseWeightGeometry& g, const 
   }
 }
 
-/// Fills the gathered tile: lines are dealt out to groups of `lanes` threads, which copy up to four pieces each at once.
+/// Fills the gathered tile: lines are dealt out to groups of `lanes` threads, which copy up to four pieces each at
+/// once.
 class GatheredLoader {
  public:
   __device__ __forceinline__ GatheredLoader(const DenseWeightParams& p, const Block& block, const Shared& shared,
@@ -224,7 +227,9 @@ class GatheredLoader {
     for (int first = 0; first < g.words; first += 4 * pieces) {
       const int count = (g.words - first + pieces - 1) / pieces;
       if (g.vector == 4) {
-        count == 1 ? copy<1, 4>(at, tile, first) : count == 2 ? copy<2, 4>(at, tile, first) : copy<4, 4>(at, tile, first);
+        count == 1   ? copy<1, 4>(at, tile, first)
+        : count == 2 ? copy<2, 4>(at, tile, first)
+                     : copy<4, 4>(at, tile, first);
       } else {
         count == 1   ? copy<1, 1>(at, tile, first)
         : count == 2 ? copy<2, 1>(at, tile, first)
@@ -242,8 +247,8 @@ class GatheredLoader {
     const int z0 = at.depth * g.stride[0] - g.pad[0];
     const int y0 = at.row_block * p_.geometry.step_rows * g.stride[1] - g.pad[1];
     const int x0 = at.column_block * p_.geometry.row_steps * 8 * g.stride[2] - g.pad[2] - g.lead;
-    const bool interior = z0 >= 0 && z0 + (g.planes - 1) * g.step[0] < depth && y0 >= 0 &&
-                          y0 + (g.lines - 1) * g.step[1] < height;
+    const bool interior =
+        z0 >= 0 && z0 + (g.planes - 1) * g.step[0] < depth && y0 >= 0 && y0 + (g.lines - 1) * g.step[1] < height;
     const int step = g.lanes * Vector;
     const int word = first_word + lane_;
     int bytes[Count];  // of each piece that lie inside the tensor; -1 where the line has ended
@@ -253,8 +258,8 @@ class GatheredLoader {
       bytes[j] = x >= 0 ? max(0, min(Vector, width - x)) * 4 : 0;
       if (w >= g.words) bytes[j] = -1;
     }
-    const float* source = source_ + at.batch * g.batch + (static_cast<int64_t>(z0) * height + y0) * width + x0 +
-                          word * g.step[2];
+    const float* source =
+        source_ + at.batch * g.batch + (static_cast<int64_t>(z0) * height + y0) * width + x0 + word * g.step[2];
     const uint32_t target = tile + word * 4;
 #pragma unroll 2
     for (int line = first_; line < lines_; line += 128 / g.lanes) {
@@ -281,8 +286,9 @@ class GatheredLoader {
   const float* source_;
 };
 
-/// Reads, splits and stores the streamed tile. Words: a warp covers 32 positions of one column, so that reads coalesce and
-/// the core matrix pitch spreads the stores over the banks. Vectors: a thread moves four aligned positions of a column.
+/// Reads, splits and stores the streamed tile. Words: a warp covers 32 positions of one column, so that reads coalesce
+/// and the core matrix pitch spreads the stores over the banks. Vectors: a thread moves four aligned positions of a
+/// column.
 template <class Tile, bool Vector>
 class StreamedLoader {
  public:
@@ -291,7 +297,10 @@ class StreamedLoader {
   static constexpr int kPositions = Vector ? 1 : 2;
   static constexpr int kWords = Vector ? 4 : 2;  ///< a column
   static constexpr int kMostBatch = Tile::kLoads / kWords;
-  static constexpr int kBatch = kColumnsEach % kMostBatch == 0 ? kMostBatch : kColumnsEach % 12 == 0 && kMostBatch > 12 ? 12 : kColumnsEach % (kMostBatch / 2) == 0 ? kMostBatch / 2 : kMostBatch / 4;
+  static constexpr int kBatch = kColumnsEach % kMostBatch == 0              ? kMostBatch
+                                : kColumnsEach % 12 == 0 && kMostBatch > 12 ? 12
+                                : kColumnsEach % (kMostBatch / 2) == 0      ? kMostBatch / 2
+                                                                            : kMostBatch / 4;
   static constexpr int kBatches = kColumnsEach / kBatch;
   static_assert(kBatch > 0 && kBatches * kBatch == kColumnsEach);
 
@@ -308,7 +317,8 @@ class StreamedLoader {
       line_[i] = k / (8 * g.row_steps);
       word_[i] = k - line_[i] * 8 * g.row_steps;
     }
-    target_ = column * 16 + (Vector ? thread % 16 * kCoreMatrixPitch : thread % 32 / 4 * kCoreMatrixPitch + thread % 4 * 4);
+    target_ =
+        column * 16 + (Vector ? thread % 16 * kCoreMatrixPitch : thread % 32 / 4 * kCoreMatrixPitch + thread % 4 * 4);
   }
 
   /// Call before load() of a stage.
@@ -340,8 +350,7 @@ class StreamedLoader {
         const float* from = from_[q] + entry.x;
         const bool valid = (valid_[q] >> entry.y & 1) != 0;
         if constexpr (Vector) {
-          const float4 v =
-              valid ? __ldg(reinterpret_cast<const float4*>(from)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          const float4 v = valid ? __ldg(reinterpret_cast<const float4*>(from)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
           value_[i * 4] = v.x;
           value_[i * 4 + 1] = v.y;
           value_[i * 4 + 2] = v.z;
@@ -502,8 +511,7 @@ struct Consumer {
   static __device__ __forceinline__ uint64_t descriptor(uint32_t streamed, int step, int h) {
     constexpr uint64_t kLeading = uint64_t{kCoreMatrixPitch >> 4} << 16;
     constexpr uint64_t kStride = uint64_t{kColumnGroupPitch >> 4} << 32;
-    const uint32_t address =
-        streamed + step * 2 * kCoreMatrixPitch + h * (Tile::kWgmmaColumns / 8) * kColumnGroupPitch;
+    const uint32_t address = streamed + step * 2 * kCoreMatrixPitch + h * (Tile::kWgmmaColumns / 8) * kColumnGroupPitch;
     return static_cast<uint64_t>(address >> 4) | kLeading | kStride;
   }
 
@@ -584,7 +592,8 @@ struct Consumer {
     for (; step < steps; ++step) multiply<1>(streamed, gathered, step, mask);
   }
 
-  /// Moves the sums to the workspace: the first flush of a block writes, later ones add, each thread to its own elements.
+  /// Moves the sums to the workspace: the first flush of a block writes, later ones add, each thread to its own
+  /// elements.
   __device__ __forceinline__ void flush(bool add) {
     const auto& g = p.geometry;
     // A zero the compiler cannot see through: without it the addresses below are computed ahead of the main loop and

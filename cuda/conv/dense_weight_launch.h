@@ -2,7 +2,6 @@
 #pragma once
 
 #include "dense_weight_plan.h"
-
 #include <cuda_runtime.h>
 
 namespace halo::cuda::conv {

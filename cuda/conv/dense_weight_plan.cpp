@@ -1,12 +1,12 @@
 #include "dense_weight_plan.h"
 
-#include "algorithm.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <optional>
+
+#include "algorithm.h"
 
 namespace halo::cuda::conv {
 namespace {
@@ -66,7 +66,8 @@ std::optional<Form> fold(Form f, int axis) {
 
 int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-/// Distance between the stored lines or words that `count` positions `stride` apart and `taps` taps `dilation` apart use.
+/// Distance between the stored lines or words that `count` positions `stride` apart and `taps` taps `dilation` apart
+/// use.
 int common_step(int count, int stride, int taps, int dilation) {
   if (taps == 1) return count == 1 ? 1 : stride;
   return count == 1 ? dilation : std::gcd(stride, dilation);
@@ -108,8 +109,8 @@ void shape_stage(const Form& f, int step_rows, int row_steps, int alignment, Geo
 
 /// Shared memory beside the stages.
 std::size_t table_bytes(const Geometry& g) {
-  const std::size_t lines = static_cast<std::size_t>(g.gathered.channels) * static_cast<std::size_t>(g.gathered.planes) *
-                            static_cast<std::size_t>(g.gathered.lines);
+  const std::size_t lines = static_cast<std::size_t>(g.gathered.channels) *
+                            static_cast<std::size_t>(g.gathered.planes) * static_cast<std::size_t>(g.gathered.lines);
   return lines * kLineEntryBytes + kFixedSharedBytes;
 }
 
@@ -191,8 +192,8 @@ double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) 
                         elements * 128 * (split ? 12 : 8) / 128.0 + lines * x.words * 4 / 128;
   // Reads from the L2 cache come in sectors of 32 bytes, one more where a line is not aligned.
   const double gather_bytes = lines * (x.words * x.step[2] * 4 + 32);
-  const double stream_bytes = std::min(tile_columns, g.columns) * g.step_rows *
-                              (g.row_steps * 32.0 + (g.streamed.vector == 4 ? 0 : 32));
+  const double stream_bytes =
+      std::min(tile_columns, g.columns) * g.step_rows * (g.row_steps * 32.0 + (g.streamed.vector == 4 ? 0 : 32));
   const double cache = (gather_bytes + stream_bytes) / 20;
   return std::max({multiply, gather + stream, shared, cache}) + 100;
 }
@@ -234,7 +235,7 @@ void divide_work(const Geometry& base, int tile_columns, bool split, int multipr
 /// Fields that do not depend on how the product is cut.
 Geometry start_geometry(const Form& f, int alignment) {
   Geometry g{};
-  const auto plane = [](const int (&e)[3]) { return int64_t{e[0]} * e[1] * e[2]; };
+  const auto plane = [](const int(&e)[3]) { return int64_t{e[0]} * e[1] * e[2]; };
   auto& x = g.gathered;
   x.channel = plane(f.gathered);
   x.group = x.channel * f.gathered_channels;
@@ -281,12 +282,11 @@ int block_channels(const Geometry& g, int gathered_channels) {
 /// Whether offsets within one stage, in floats, fit the kernel's 32-bit tables.
 bool offsets_fit(const Form& f, const Geometry& g) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto reach = [&](const int (&extent)[3], int axis) {
-    return int64_t{extent[2]} * (axis == 0 ? extent[1] : 1);
-  };
-  const int64_t gathered = g.gathered.channels * g.gathered.channel +
-                           (int64_t{g.gathered.planes} * g.gathered.step[0] * f.gathered[1] +
-                            int64_t{g.gathered.lines} * g.gathered.step[1]) * f.gathered[2];
+  const auto reach = [&](const int(&extent)[3], int axis) { return int64_t{extent[2]} * (axis == 0 ? extent[1] : 1); };
+  const int64_t gathered =
+      g.gathered.channels * g.gathered.channel + (int64_t{g.gathered.planes} * g.gathered.step[0] * f.gathered[1] +
+                                                  int64_t{g.gathered.lines} * g.gathered.step[1]) *
+                                                     f.gathered[2];
   const int64_t fold = f.fold_axis < 0 ? 0
                                        : (std::abs(int64_t{f.fold_pad}) + int64_t{f.fold_taps} * f.fold_dilation) *
                                              reach(f.streamed, f.fold_axis);

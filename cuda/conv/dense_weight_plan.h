@@ -1,13 +1,15 @@
-// Geometry of the dense weight-gradient kernel, in plain C++: how a problem becomes a matrix product, how the product is
-// cut into blocks and stages, and where each operand lies in a stage. dense_weight.cuh executes it.
+// Geometry of the dense weight-gradient kernel, in plain C++: how a problem becomes a matrix product, how the product
+// is cut into blocks and stages, and where each operand lies in a stage. dense_weight.cuh executes it.
 //
 //   partial[column][row] = sum over positions of gathered(row, position) * streamed(column, position)
 //
 // As the problem is given, rows are (input channel, tap) of x, columns are output channels of y and positions are those
 // of y. Two rewritings fill the tensor core better where channels are few:
-//   swap  with stride 1, x and y change places: rows are (output channel, mirrored tap) of y, columns input channels of x,
+//   swap  with stride 1, x and y change places: rows are (output channel, mirrored tap) of y, columns input channels of
+//   x,
 //         positions those of x;
-//   fold  all taps of one axis (depth or height, stride 1 there) move from the rows to the columns: column (tap, channel)
+//   fold  all taps of one axis (depth or height, stride 1 there) move from the rows to the columns: column (tap,
+//   channel)
 //         is y shifted by that tap, and positions along the axis are those of x.
 #pragma once
 
@@ -19,12 +21,12 @@
 
 namespace halo::cuda::conv {
 
-inline constexpr int kMaxSteps = 8;              ///< k8 steps (8 positions each) of one stage
-inline constexpr int kTileRows = 64;             ///< rows of one wgmma
-inline constexpr int kTilesPerWarpgroup = 2;     ///< at most, see DenseWeightTile
+inline constexpr int kMaxSteps = 8;           ///< k8 steps (8 positions each) of one stage
+inline constexpr int kTileRows = 64;          ///< rows of one wgmma
+inline constexpr int kTilesPerWarpgroup = 2;  ///< at most, see DenseWeightTile
 inline constexpr int kMaxStages = 4;
-inline constexpr int kConsumers = 3;             ///< warpgroups that multiply; one more loads
-inline constexpr int kCoreMatrixPitch = 144;     ///< bytes: 128 of data, 16 so that a store along K meets every bank
+inline constexpr int kConsumers = 3;          ///< warpgroups that multiply; one more loads
+inline constexpr int kCoreMatrixPitch = 144;  ///< bytes: 128 of data, 16 so that a store along K meets every bank
 inline constexpr int kColumnGroupPitch = 2 * kMaxSteps * kCoreMatrixPitch;  ///< bytes of 8 columns of a stage
 inline constexpr int kLineEntryBytes = 16;   ///< of the table of a block's gathered lines
 inline constexpr int kColumnEntryBytes = 8;  ///< of the table of its columns
@@ -41,13 +43,13 @@ struct DenseWeightGeometry {
     int64_t batch, group, channel;  ///< strides
     int extent[3];
     int stride[3], pad[3];
-    int step[3];       ///< distance in the tensor of neighbouring stored planes, lines, words
+    int step[3];               ///< distance in the tensor of neighbouring stored planes, lines, words
     int planes, lines, words;  ///< stored a channel; words includes `lead`
-    int lead;          ///< words before the first one needed, so that 16-byte copies are aligned
-    int vector;        ///< words a copy moves: 4 or 1
-    int lanes;         ///< threads that share one line: 8, 16 or 32
+    int lead;                  ///< words before the first one needed, so that 16-byte copies are aligned
+    int vector;                ///< words a copy moves: 4 or 1
+    int lanes;                 ///< threads that share one line: 8, 16 or 32
     int line_pitch, plane_pitch, channel_pitch;  ///< words in shared memory
-    int channels;      ///< channels a block stores, at most
+    int channels;                                ///< channels a block stores, at most
   } gathered;
 
   /// The streamed operand: coordinate = position, and along the folded axis position + fold_pad - tap * fold_dilation.
@@ -63,24 +65,24 @@ struct DenseWeightGeometry {
 
   int positions[3];  ///< extents of the sum
   int64_t batch;
-  int step_rows, row_steps;  ///< a stage is step_rows lines of row_steps k8 steps
-  int steps;                 ///< their product
+  int step_rows, row_steps;         ///< a stage is step_rows lines of row_steps k8 steps
+  int steps;                        ///< their product
   int row_blocks, column_blocks_w;  ///< stages along height and width
-  int64_t stages;    ///< of the whole sum
+  int64_t stages;                   ///< of the whole sum
 
-  int row_taps[3];   ///< taps along each axis that are rows
-  int taps;          ///< their product
-  int tap_offset[3]; ///< words between neighbouring taps
-  int position_words;           ///< words between neighbouring positions of a line
-  int step_offset[kMaxSteps];   ///< words from a stage's first position to that of each k8 step
+  int row_taps[3];             ///< taps along each axis that are rows
+  int taps;                    ///< their product
+  int tap_offset[3];           ///< words between neighbouring taps
+  int position_words;          ///< words between neighbouring positions of a line
+  int step_offset[kMaxSteps];  ///< words from a stage's first position to that of each k8 step
 
   int rows, columns;  ///< of one group
   int row_tiles;      ///< ceil(rows / 64)
   int m_blocks, n_blocks, groups, splits;
-  int flush_stages;   ///< stages after which sums move to float64
-  int pipeline;       ///< stages in flight
-  int streamed_bytes; ///< of one stage, high and low together
-  int gathered_bytes; ///< of one stage
+  int flush_stages;    ///< stages after which sums move to float64
+  int pipeline;        ///< stages in flight
+  int streamed_bytes;  ///< of one stage, high and low together
+  int gathered_bytes;  ///< of one stage
 };
 
 /// A geometry, the tile that runs it and what it costs.

@@ -5,6 +5,7 @@ namespace halo::cuda::conv {
 
 template void launch_dense_weight<64, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
 template void launch_dense_weight<96, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
-template void launch_dense_weight<128, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+template void launch_dense_weight<128, false>(const DenseWeightPlan&, const float*, const float*, double*,
+                                              cudaStream_t);
 
 }  // namespace halo::cuda::conv
