@@ -3,14 +3,25 @@
 
 #include <halo/autograd/arithmetic.h>
 #include <halo/autograd/causal_conv1d.h>
+#include <halo/autograd/concat.h>
 #include <halo/autograd/conv.h>
+#include <halo/autograd/cross_entropy.h>
+#include <halo/autograd/cumsum.h>
+#include <halo/autograd/dropout.h>
 #include <halo/autograd/engine.h>
 #include <halo/autograd/grad_mode.h>
 #include <halo/autograd/gradcheck.h>
+#include <halo/autograd/index.h>
 #include <halo/autograd/local_response_norm.h>
 #include <halo/autograd/long_conv.h>
+#include <halo/autograd/matmul.h>
 #include <halo/autograd/norm.h>
+#include <halo/autograd/pad.h>
+#include <halo/autograd/pair_loss.h>
 #include <halo/autograd/pool.h>
+#include <halo/autograd/reduce.h>
+#include <halo/autograd/softmax.h>
+#include <halo/autograd/sort.h>
 #include <halo/autograd/unary.h>
 #include <halo/core/generator.h>
 #include <halo/core/parallel.h>
@@ -22,3 +33,4 @@
 #include <halo/io/dlpack.h>
 #include <halo/io/npy.h>
 #include <halo/io/safetensors.h>
+#include <halo/ops/multinomial.h>

@@ -6,42 +6,77 @@
 #include <array>
 
 namespace halo::ops {
+namespace {
 
-Tensor reduce(ReduceOp op, const Tensor& x, const Shape& dims, bool keepdim) {
+/// x with the kept axes in front, and the shapes of the result.
+struct Plan {
+  Tensor ordered;
+  int kept;
+  Shape kept_shape, result_shape;
+  int64_t count = 1;  ///< elements that make one result
+};
+
+Plan plan_of(const Tensor& x, const Shape& dims, bool keepdim) {
   std::array<bool, kMaxRank> reduced{};
   for (int64_t dim : dims) reduced[static_cast<std::size_t>(normalize_axis("reduce", dim, x.rank()))] = true;
   if (dims.empty()) reduced.fill(true);
-  Shape order, kept_shape, result_shape;
-  int64_t count = 1;
+  Plan plan;
+  Shape order;
   for (int i = 0; i < x.rank(); ++i) {
     if (reduced[static_cast<std::size_t>(i)]) {
-      count *= x.shape()[i];
-      if (keepdim) result_shape.push_back(1);
+      plan.count *= x.shape()[i];
+      if (keepdim) plan.result_shape.push_back(1);
     } else {
       order.push_back(i);
-      kept_shape.push_back(x.shape()[i]);
-      result_shape.push_back(x.shape()[i]);
+      plan.kept_shape.push_back(x.shape()[i]);
+      plan.result_shape.push_back(x.shape()[i]);
     }
   }
-  const int kept = order.rank();
+  plan.kept = order.rank();
   for (int i = 0; i < x.rank(); ++i) {
     if (reduced[static_cast<std::size_t>(i)]) order.push_back(i);
   }
-  if (op == ReduceOp::Mean && !is_floating_point(x.dtype())) {
-    fail("mean: input expected a floating dtype, got ", x.describe());
+  plan.ordered = view::permute(x, order);
+  return plan;
+}
+
+DType result_dtype(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::Any || op == ReduceOp::All) return DType::Bool;
+  // A sum of masks counts.
+  return op == ReduceOp::Sum && dtype == DType::Bool ? DType::Int64 : dtype;
+}
+
+}  // namespace
+
+Tensor reduce(ReduceOp op, const Tensor& x, const Shape& dims, bool keepdim) {
+  const Plan plan = plan_of(x, dims, keepdim);
+  const bool floating = op == ReduceOp::Mean || op == ReduceOp::LogSumExp || op == ReduceOp::Norm;
+  if (floating && !is_floating_point(x.dtype())) {
+    fail(op == ReduceOp::Mean   ? "mean"
+         : op == ReduceOp::Norm ? "norm"
+                                : "logsumexp",
+         ": input expected a floating dtype, got ", x.describe());
   }
-  if ((op == ReduceOp::Max || op == ReduceOp::Min) && count == 0) {
+  if ((op == ReduceOp::Max || op == ReduceOp::Min) && plan.count == 0) {
     fail("reduce: max and min expected at least one element to reduce, got ", x.describe());
   }
-  // A sum of masks counts.
-  const DType dtype = op == ReduceOp::Sum && x.dtype() == DType::Bool ? DType::Int64 : x.dtype();
-  Tensor out = empty(kept_shape, {.dtype = dtype, .device = x.device()});
-  const Tensor ordered = view::permute(x, order);
+  Tensor out = empty(plan.kept_shape, {.dtype = result_dtype(op, x.dtype()), .device = x.device()});
   switch (x.device().type) {
-    case DeviceType::CPU: cpu::reduce(op, ordered, kept, out); break;
-    case DeviceType::CUDA: cuda::reduce(op, ordered, kept, out); break;
+    case DeviceType::CPU: cpu::reduce(op, plan.ordered, plan.kept, out); break;
+    case DeviceType::CUDA: cuda::reduce(op, plan.ordered, plan.kept, out); break;
   }
-  return view::reshape(out, result_shape);
+  return view::reshape(out, plan.result_shape);
+}
+
+Tensor variance(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
+  const Plan plan = plan_of(x, dims, keepdim);
+  if (!is_floating_point(x.dtype())) fail("var: input expected a floating dtype, got ", x.describe());
+  Tensor out = empty(plan.kept_shape, x.options());
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::variance(plan.ordered, plan.kept, correction, out); break;
+    case DeviceType::CUDA: cuda::variance(plan.ordered, plan.kept, correction, out); break;
+  }
+  return view::reshape(out, plan.result_shape);
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

@@ -10,11 +10,29 @@ namespace {
 
 using Operation = std::function<Tensor(Case&)>;
 
+/// The input padded as `padding_mode` says, and `options` without that padding.
+Tensor padded(const Case& c, const Tensor& input, ConvOptions& options, int rank) {
+  static const std::map<std::string, PadMode> modes{
+      {"reflect", PadMode::Reflect}, {"replicate", PadMode::Replicate}, {"circular", PadMode::Circular}};
+  const auto mode = modes.find(c.text("padding_mode", "zeros"));
+  if (mode == modes.end() || options.padding.empty()) return input;
+  IntList amounts;  // last axis first
+  for (int axis = rank - 1; axis >= 0; --axis) {
+    const std::size_t at = options.padding.size() == 1 ? 0 : static_cast<std::size_t>(axis);
+    amounts.push_back(options.padding[at]);
+    amounts.push_back(options.padding_after.empty() ? options.padding[at] : options.padding_after[at]);
+  }
+  options.padding.clear();
+  options.padding_after.clear();
+  return pad(input, amounts, mode->second);
+}
+
 Operation conv(Tensor (*f)(const Tensor&, const Tensor&, const Tensor&, const ConvOptions&, const Activation&),
                int rank) {
   return [=](Case& c) {
     ConvOptions options = c.conv_options(rank);
-    return f(c.input("input"), c.input("weight"), c.optional("bias"), options, {});
+    const Tensor input = padded(c, c.input("input"), options, rank);
+    return f(input, c.input("weight"), c.optional("bias"), options, {});
   };
 }
 
@@ -80,6 +98,30 @@ Tensor run_causal_conv1d(Case& c) {
        .activation = c.text("activation", "none") == "silu" ? ActivationKind::Silu : ActivationKind::None});
 }
 
+Reduction reduction(const Case& c) {
+  const std::string text = c.text("reduction", "mean");
+  if (text == "mean") return Reduction::Mean;
+  if (text == "sum") return Reduction::Sum;
+  if (text == "none") return Reduction::None;
+  fail<FileError>("metadata reduction: expected mean, sum or none, got \"", text, "\"");
+}
+
+Tensor mse(Case& c) { return mse_loss(c.input("input"), c.input("target"), reduction(c)); }
+
+Tensor classes(Case& c) {
+  return cross_entropy(c.input("input"), c.raw("target"),
+                       {.weight = c.optional("weight"),
+                        .ignore_index = c.integer("ignore_index", -100),
+                        .reduction = reduction(c),
+                        .label_smoothing = c.real("label_smoothing", 0)});
+}
+
+Tensor rows(Case& c) {
+  std::optional<int64_t> padding_idx;
+  if (c.has_parameter("padding_idx")) padding_idx = c.integer("padding_idx", 0);
+  return embedding(c.raw("indices"), c.input("weight"), padding_idx);
+}
+
 const std::map<std::string, Operation>& operations() {
   static const std::map<std::string, Operation> all{
       {"conv1d", conv(conv1d, 1)},
@@ -88,6 +130,13 @@ const std::map<std::string, Operation>& operations() {
       {"conv_transpose1d", conv_transpose(conv_transpose1d, 1)},
       {"conv_transpose2d", conv_transpose(conv_transpose2d, 2)},
       {"conv_transpose3d", conv_transpose(conv_transpose3d, 3)},
+      {"linear", [](Case& c) { return linear(c.input("input"), c.input("weight"), c.optional("bias")); }},
+      {"matmul", [](Case& c) { return matmul(c.input("input"), c.input("other")); }},
+      {"embedding", rows},
+      {"softmax", [](Case& c) { return softmax(c.input("input"), c.integer("dim", -1)); }},
+      {"log_softmax", [](Case& c) { return log_softmax(c.input("input"), c.integer("dim", -1)); }},
+      {"cross_entropy", classes},
+      {"mse_loss", mse},
       {"exp", unary(exp)},
       {"log", unary(log)},
       {"sin", unary(sin)},

@@ -1,0 +1,13 @@
+// Differentiable softmax.
+#pragma once
+
+#include <halo/core/tensor.h>
+
+namespace halo {
+
+/// exp(x) / sum(exp(x)) along `dim`. A line that is all -inf, or holds +inf, gives NaN.
+Tensor softmax(const Tensor& x, int64_t dim);
+/// log(softmax(x)), without underflow.
+Tensor log_softmax(const Tensor& x, int64_t dim);
+
+}  // namespace halo

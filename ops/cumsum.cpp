@@ -1,0 +1,26 @@
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/cumsum.h>
+#include <halo/ops/cumsum_backend.h>
+
+namespace halo::ops {
+
+Tensor cumsum(const Tensor& x, int64_t dim, bool reverse) {
+  const int axis = normalize_axis("cumsum", dim, x.rank());
+  switch (x.dtype()) {
+    case DType::Float32:
+    case DType::Float64:
+    case DType::Int64:
+    case DType::Int32: break;
+    default: fail("cumsum: not implemented for ", name(x.dtype()), "; convert first");
+  }
+  Tensor y = empty(x.shape(), x.options());
+  const Tensor dense_x = view::dense(x);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::cumsum(dense_x, axis, reverse, y); break;
+    case DeviceType::CUDA: cuda::cumsum(dense_x, axis, reverse, y); break;
+  }
+  return y;
+}
+
+}  // namespace halo::ops

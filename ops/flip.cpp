@@ -1,0 +1,24 @@
+#include <halo/core/error.h>
+#include <halo/ops/flip.h>
+#include <halo/ops/flip_backend.h>
+
+#include <algorithm>
+
+namespace halo::ops {
+
+Tensor flip(const Tensor& x, const Shape& dims) {
+  Shape axes;
+  for (int64_t dim : dims) {
+    const int axis = normalize_axis("flip", dim, x.rank());
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) fail("flip: dims expected each axis once, got ", dims);
+    axes.push_back(axis);
+  }
+  Tensor y = empty(x.shape(), x.options());
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::flip(x, axes, y); break;
+    case DeviceType::CUDA: cuda::flip(x, axes, y); break;
+  }
+  return y;
+}
+
+}  // namespace halo::ops

@@ -1,0 +1,105 @@
+#include <halo/core/copy.h>
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/binary.h>
+#include <halo/ops/index.h>
+#include <halo/ops/index_backend.h>
+
+namespace halo::ops {
+namespace {
+
+void check_vector(const char* op, const Tensor& index) {
+  if (index.rank() != 1) fail(op, ": index expected one axis, got ", index.describe());
+}
+
+/// Index and data of gather: equal rank, and no axis but `axis` where index is longer.
+void check_lines(const char* op, const Shape& shape, int axis, const Tensor& index) {
+  bool fits = index.rank() == shape.rank();
+  for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || index.shape()[i] <= shape[i];
+  if (!fits) {
+    fail(op, ": index expected the rank of ", shape, " and at most its extents but for dim ", axis, ", got ",
+         index.shape());
+  }
+}
+
+}  // namespace
+
+Tensor index_tensor(const char* op, const char* argument, const Tensor& index, Device device) {
+  const DType dtype = index.dtype();
+  const bool integer = dtype == DType::Int64 || dtype == DType::Int32 || dtype == DType::UInt8;
+  if (!integer || index.device() != device) {
+    fail(op, ": ", argument, " expected int64, int32 or uint8 on ", device, ", got ", index.describe());
+  }
+  return view::dense(convert(index, DType::Int64, device));
+}
+
+Tensor index_select(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
+  const int axis = normalize_axis(op, dim, x.rank());
+  const Tensor at = index_tensor(op, "index", index, x.device());
+  check_vector(op, at);
+  Shape shape = x.shape();
+  shape[axis] = at.numel();
+  Tensor y = empty(shape, x.options());
+  const Tensor dense_x = view::dense(x);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::index_select(op, dense_x, axis, at, y); break;
+    case DeviceType::CUDA: cuda::index_select(op, dense_x, axis, at, y); break;
+  }
+  return y;
+}
+
+Tensor index_add(const char* op, const Tensor& g, int64_t dim, const Tensor& index, int64_t extent) {
+  const int axis = normalize_axis(op, dim, g.rank());
+  const Tensor at = index_tensor(op, "index", index, g.device());
+  check_vector(op, at);
+  if (g.shape()[axis] != at.numel()) {
+    fail(op, ": source expected ", at.numel(), " slices along dim ", axis, " (one an index), got ", g.shape());
+  }
+  Shape shape = g.shape();
+  shape[axis] = extent;
+  Tensor y = empty(shape, g.options());
+  const Tensor dense_g = view::dense(g);
+  switch (g.device().type) {
+    case DeviceType::CPU: cpu::index_add(op, dense_g, axis, at, y); break;
+    case DeviceType::CUDA: cuda::index_add(op, dense_g, axis, at, y); break;
+  }
+  return y;
+}
+
+Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
+  constexpr const char* op = "gather";
+  const int axis = normalize_axis(op, dim, x.rank());
+  const Tensor at = index_tensor(op, "index", index, x.device());
+  check_lines(op, x.shape(), axis, at);
+  Tensor y = empty(at.shape(), x.options());
+  const Tensor dense_x = view::dense(x);
+  switch (x.device().type) {
+    case DeviceType::CPU: cpu::gather(op, dense_x, axis, at, y); break;
+    case DeviceType::CUDA: cuda::gather(op, dense_x, axis, at, y); break;
+  }
+  return y;
+}
+
+Tensor scatter_add(const Tensor& g, int64_t dim, const Tensor& index, const Shape& shape) {
+  constexpr const char* op = "scatter_add";
+  const int axis = normalize_axis(op, dim, shape.rank());
+  const Tensor at = index_tensor(op, "index", index, g.device());
+  check_lines(op, shape, axis, at);
+  if (g.shape() != at.shape()) fail(op, ": src expected index's shape ", at.shape(), ", got ", g.shape());
+  Tensor y = empty(shape, g.options());
+  const Tensor dense_g = view::dense(g);
+  switch (g.device().type) {
+    case DeviceType::CPU: cpu::scatter_add(op, dense_g, axis, at, y); break;
+    case DeviceType::CUDA: cuda::scatter_add(op, dense_g, axis, at, y); break;
+  }
+  return y;
+}
+
+Tensor one_hot(const Tensor& index, int64_t classes) {
+  if (classes < 0) fail("one_hot: num_classes expected 0 or more, got ", classes);
+  const Tensor at = index_tensor("one_hot", "index", index, index.device());
+  const Tensor each = arange(classes, {.dtype = DType::Int64, .device = index.device()});
+  return convert(binary(BinaryOp::Equal, view::unsqueeze(at, -1), each), DType::Int64, index.device());
+}
+
+}  // namespace halo::ops
