@@ -14,7 +14,8 @@ namespace halo::cpu {
 void batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const Tensor& running_mean, const Tensor& running_var, const NormResult& result);
 /// Writes those of `grads` that are defined: bias = sum g, weight = sum g xhat, and (w = weight)
-/// x = w rstd (g - (sum g + xhat sum (g xhat)) / n) in training, w rstd g in evaluation.
+/// x = w rstd (g - (sum g + xhat sum (g xhat)) / n) in training, w rstd g in evaluation. In training `mean` was rounded
+/// to the tensor's type, which shows where it is large against the deviation: the sum of x - mean tells by how much.
 void batch_norm_backward(const BatchNormProblem& problem, const Tensor& g, const Tensor& x, const Tensor& weight,
                          const Tensor& mean, const Tensor& rstd, const NormGrads& grads);
 
@@ -23,7 +24,7 @@ void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tens
                       const NormResult& result);
 /// Writes those of `grads` that are defined: with h = g * weight and means over the row,
 /// x = rstd (h - mean h - xhat mean (h xhat)); bias and weight = sums of g and g xhat over everything of a channel, 0
-/// where there is nothing.
+/// where there is nothing. The rounding of `mean` is corrected as above.
 void row_norm_backward(const RowNormProblem& problem, const Tensor& g, const Tensor& x, const Tensor& weight,
                        const Tensor& mean, const Tensor& rstd, const NormGrads& grads);
 }  // namespace halo::cpu

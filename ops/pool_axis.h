@@ -12,7 +12,7 @@ namespace halo {
 /// taps first_tap, first_tap + 1, ... of the window.
 struct PoolWindow {
   int64_t begin, count, step, first_tap;
-  int64_t padded;  ///< positions of the window inside input and padding: what an average with padding divides by
+  int64_t padded;  ///< taps inside input and padding: what an average that counts padding divides by
 };
 
 /// Windows first ... last (none where last < first).
@@ -45,11 +45,9 @@ struct PoolAxis {
       return {from, count, 1, 0, count};
     }
     const int64_t first = from < 0 ? (-from + dilation - 1) / dilation : 0;
-    const int64_t room = from >= input ? 0 : (input - 1 - from) / dilation + 1;  // taps before the input's end
-    const int64_t last = room < kernel ? room : kernel;
-    const int64_t end = from + (kernel - 1) * dilation + 1, edge = input + padding_after;
+    const int64_t last = taps_before(from, input);
     return {from + first * dilation, last > first ? last - first : 0, dilation, first,
-            (end < edge ? end : edge) - from};
+            taps_before(from, input + padding_after)};
   }
 
   /// The windows that may hold input i: all that do are in the range (with dilation some in it do not).
@@ -57,7 +55,7 @@ struct PoolAxis {
     if (output == 0) return {0, -1};
     if (adaptive) return {i * output / input, ((i + 1) * output - 1) / input};
     const int64_t at = i + padding_before, low = at - (kernel - 1) * dilation;
-    const int64_t first = low <= 0 ? 0 : (low + stride - 1) / stride, last = at / stride;
+    const int64_t first = low <= 0 ? 0 : (low - 1) / stride + 1, last = at / stride;
     return {first, last < output ? last : output - 1};
   }
 
@@ -69,6 +67,13 @@ struct PoolAxis {
   }
 
   bool operator==(const PoolAxis&) const = default;
+
+ private:
+  /// How many taps of a window that starts at `from` lie before `end`.
+  HALO_HOST_DEVICE int64_t taps_before(int64_t from, int64_t end) const {
+    const int64_t room = from >= end ? 0 : (end - 1 - from) / dilation + 1;
+    return room < kernel ? room : kernel;
+  }
 };
 
 }  // namespace halo
