@@ -33,4 +33,10 @@
 #include <halo/io/dlpack.h>
 #include <halo/io/npy.h>
 #include <halo/io/safetensors.h>
+#include <halo/nn/init.h>
+#include <halo/nn/module.h>
 #include <halo/ops/multinomial.h>
+#include <halo/optim/adam.h>
+#include <halo/optim/clip.h>
+#include <halo/optim/schedule.h>
+#include <halo/optim/sgd.h>

@@ -14,6 +14,7 @@
 #include <halo/ops/long_conv_backend.h>
 #include <halo/ops/matmul_backend.h>
 #include <halo/ops/norm_backend.h>
+#include <halo/ops/optim_step_backend.h>
 #include <halo/ops/pad_backend.h>
 #include <halo/ops/pair_loss_backend.h>
 #include <halo/ops/pool_backend.h>
@@ -114,5 +115,7 @@ void causal_conv1d_backward(const CausalConv1dProblem&, const CausalConv1dTensor
                             const CausalConv1dTensors&) {
   absent();
 }
+void sgd_step(const SgdUpdate&, const std::vector<SgdTensors>&) { absent(); }
+void adam_step(const AdamUpdate&, const std::vector<AdamTensors>&) { absent(); }
 
 }  // namespace halo::cuda

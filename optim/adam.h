@@ -1,0 +1,38 @@
+// Adam and AdamW.
+#pragma once
+
+#include <halo/ops/optim_functors.h>
+#include <halo/optim/optimizer.h>
+
+namespace halo::optim {
+
+using AdamOptions = AdamUpdate;
+
+/// Steps of the running mean of the gradient over the root of its running mean square.
+class Adam : public Optimizer {
+ public:
+  explicit Adam(const std::vector<Tensor>& params, const AdamOptions& options = {});
+  explicit Adam(const std::vector<ParamGroup<AdamOptions>>& groups);
+
+ private:
+  std::vector<Option> options(int group) override;
+  void update(int group, const std::vector<Slot*>& slots) override;
+
+  std::vector<AdamOptions> options_;
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+};
+
+/// Adam whose weight decay shrinks the parameters themselves.
+class AdamW : public Adam {
+ public:
+  explicit AdamW(const std::vector<Tensor>& params, const AdamWOptions& options = {});
+  explicit AdamW(const std::vector<ParamGroup<AdamWOptions>>& groups);
+};
+
+}  // namespace halo::optim

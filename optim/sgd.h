@@ -1,0 +1,24 @@
+// Stochastic gradient descent.
+#pragma once
+
+#include <halo/ops/optim_functors.h>
+#include <halo/optim/optimizer.h>
+
+namespace halo::optim {
+
+using SGDOptions = SgdUpdate;
+
+/// param -= lr * v with v = momentum * v + grad + weight_decay * param.
+class SGD : public Optimizer {
+ public:
+  explicit SGD(const std::vector<Tensor>& params, const SGDOptions& options = {});
+  explicit SGD(const std::vector<ParamGroup<SGDOptions>>& groups);
+
+ private:
+  std::vector<Option> options(int group) override;
+  void update(int group, const std::vector<Slot*>& slots) override;
+
+  std::vector<SGDOptions> options_;
+};
+
+}  // namespace halo::optim
