@@ -33,8 +33,16 @@
 #include <halo/io/dlpack.h>
 #include <halo/io/npy.h>
 #include <halo/io/safetensors.h>
+#include <halo/nn/conv.h>
 #include <halo/nn/init.h>
+#include <halo/nn/layers.h>
+#include <halo/nn/models/alexnet.h>
+#include <halo/nn/models/dna_tokenizer.h>
+#include <halo/nn/models/hyena.h>
+#include <halo/nn/models/recall.h>
 #include <halo/nn/module.h>
+#include <halo/nn/norm.h>
+#include <halo/nn/pool.h>
 #include <halo/ops/multinomial.h>
 #include <halo/optim/adam.h>
 #include <halo/optim/clip.h>

@@ -1,4 +1,5 @@
-// The reference cases kept in the tree, in both dtypes, on every device there is; and proof that a wrong value is noticed.
+// The reference cases kept in the tree, in both dtypes, on every device there is; and proof that a wrong value is
+// noticed.
 #include <filesystem>
 
 #include "tests/conformance/case.h"
@@ -36,7 +37,7 @@ TEST_P(ConformanceTest, Float64AndFloat32) {
 
 // One value of the output or of a gradient off by a thousandth must be seen.
 TEST_P(ConformanceTest, TamperedExpectationsFail) {
-  for (const char* tensor : {"output", "grad.weight", "grad.input"}) {
+  for (const char* tensor : {"output", "grad.weight", "grad.input", "logits"}) {
     conformance::Case c(GetParam(), {Device::cpu(), float64});
     if (!c.has(tensor)) continue;
     const Tensor expected = c.tensors().at(tensor);

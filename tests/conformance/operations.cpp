@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tests/conformance/case.h"
+#include "tests/conformance/models.h"
 
 namespace halo::conformance {
 namespace {
@@ -190,6 +191,10 @@ const std::map<std::string, Operation>& operations() {
 }  // namespace
 
 bool run_operation(Case& c, Result& result) {
+  if (c.op() == "alexnet" || c.op() == "hyenadna") {
+    (c.op() == "alexnet" ? run_alexnet : run_hyenadna)(c, result);
+    return true;
+  }
   const auto found = operations().find(c.op());
   if (found == operations().end()) return false;
   result.root = found->second(c);

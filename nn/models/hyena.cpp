@@ -1,0 +1,172 @@
+#include <halo/autograd/arithmetic.h>
+#include <halo/autograd/causal_conv1d.h>
+#include <halo/autograd/concat.h>
+#include <halo/autograd/dropout.h>
+#include <halo/autograd/long_conv.h>
+#include <halo/autograd/matmul.h>
+#include <halo/core/error.h>
+#include <halo/nn/init.h>
+#include <halo/nn/models/hyena.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace halo::models {
+
+// --- The operator ---------------------------------------------------------------------------------------------------
+
+HyenaOperator::HyenaOperator(const HyenaOptions& o)
+    : options_(o),
+      in_proj_(register_module("in_proj", nn::Linear(o.d_model, (o.order + 1) * o.d_model))),
+      out_proj_(register_module("out_proj", nn::Linear(o.d_model, o.d_model))),
+      short_filter_(register_module("short_filter", nn::Conv1d((o.order + 1) * o.d_model, (o.order + 1) * o.d_model,
+                                                               o.short_filter, {.groups = (o.order + 1) * o.d_model}))),
+      filter_fn_(register_module("filter_fn", HyenaFilter(o))) {}
+
+Tensor HyenaOperator::forward(const Tensor& u) {
+  if (u.rank() != 3 || u.size(2) != options_.d_model) {
+    fail("HyenaOperator: input expected [B, L, ", options_.d_model, "], got ", u.shape());
+  }
+  const int64_t length = std::min(u.size(1), options_.l_max), order = options_.order;
+  const Tensor projected = in_proj_(u.slice(1, 0, length)).transpose(1, 2);
+  const auto x = split(causal_conv1d(projected, short_filter_.weight, short_filter_.bias), options_.d_model, 1);
+  const Tensor filters = filter_fn_.filters(length), skips = filter_fn_.skips();
+  const bool drops = is_training() && options_.dropout > 0;
+  Tensor v = x.back();
+  for (int64_t i = order - 1; i >= 1; --i) {
+    // The gates on both sides of the long convolution go into it, unless dropout stands between.
+    LongConvOptions gates;
+    if (drops) {
+      v = dropout(v * x[static_cast<std::size_t>(i)], options_.dropout);
+    } else {
+      gates.gate_in = x[static_cast<std::size_t>(i)];
+    }
+    if (i == 1) gates.gate_out = x[0];
+    v = long_conv(v, filters[order - 1 - i], skips[order - 1 - i], gates);
+  }
+  return out_proj_(v.transpose(1, 2));
+}
+
+// --- The language model ---------------------------------------------------------------------------------------------
+
+HyenaLM::Mlp::Mlp(int64_t d_model, int64_t d_inner)
+    : fc1(register_module("fc1", nn::Linear(d_model, d_inner))),
+      fc2(register_module("fc2", nn::Linear(d_inner, d_model))) {}
+
+Tensor HyenaLM::Mlp::forward(const Tensor& x) { return fc2(gelu(fc1(x), GeluForm::Tanh)); }
+
+namespace {
+
+int64_t inner_width(const HyenaLMOptions& o) { return o.d_inner > 0 ? o.d_inner : 4 * o.mixer.d_model; }
+
+int64_t vocabulary_rows(const HyenaLMOptions& o) {
+  if (o.vocab_size < 1 || o.vocab_multiple < 1) {
+    fail("HyenaLM: vocab_size and vocab_multiple expected 1 or more, got ", o.vocab_size, " and ", o.vocab_multiple);
+  }
+  return (o.vocab_size + o.vocab_multiple - 1) / o.vocab_multiple * o.vocab_multiple;
+}
+
+/// residual + x, in float32 at least.
+Tensor add_residual(const Tensor& x, const Tensor& residual) {
+  const Tensor wide = x.dtype() == DType::Float64 ? x : x.to(DType::Float32);
+  return residual.defined() ? wide + residual : wide;
+}
+
+/// The norm of a residual stream, in the type of the norm's weights.
+Tensor normed(nn::LayerNorm& norm, const Tensor& residual) { return norm(residual.to(norm.weight.dtype())); }
+
+}  // namespace
+
+HyenaLM::Block::Block(const HyenaLMOptions& o, double dropout)
+    : dropout1(dropout),
+      dropout2(o.resid_dropout),
+      mixer(register_module("mixer", HyenaOperator(o.mixer))),
+      norm1(register_module("norm1", nn::LayerNorm(o.mixer.d_model, o.layer_norm_eps))),
+      mlp(register_module("mlp", Mlp(o.mixer.d_model, inner_width(o)))),
+      norm2(register_module("norm2", nn::LayerNorm(o.mixer.d_model, o.layer_norm_eps))) {}
+
+Tensor HyenaLM::Block::step(const Tensor& x, Tensor& residual) {
+  residual = add_residual(dropout(x, dropout1, is_training()), residual);
+  const Tensor mixed = mixer(normed(norm1, residual));
+  residual = add_residual(dropout(mixed, dropout2, is_training()), residual);
+  return mlp(normed(norm2, residual));
+}
+
+HyenaLM::Embeddings::Embeddings(const HyenaLMOptions& o)
+    : word_embeddings(register_module("word_embeddings", nn::Embedding(vocabulary_rows(o), o.mixer.d_model))) {}
+
+HyenaLM::Backbone::Backbone(const HyenaLMOptions& o)
+    : embeddings(register_module("embeddings", Embeddings(o))),
+      layers(register_module("layers", nn::ModuleList<Block>())),
+      ln_f(register_module("ln_f", nn::LayerNorm(o.mixer.d_model, o.layer_norm_eps))) {
+  // The embedding's dropout is that of the first block.
+  for (int64_t i = 0; i < o.n_layer; ++i) layers.push_back(Block(o, i == 0 ? o.embed_dropout : o.resid_dropout));
+}
+
+HyenaLM::HyenaLM(const HyenaLMOptions& options)
+    : options_(options),
+      backbone_(register_module("backbone", Backbone(options))),
+      lm_head_(register_module("lm_head", Head(backbone_.embeddings.word_embeddings.weight))) {
+  initialise();
+}
+
+void HyenaLM::initialise() {
+  constexpr double kStd = 0.02;
+  const double into_residual = kStd / std::sqrt(2 * static_cast<double>(options_.n_layer));
+  nn::init::normal_(lm_head_.weight, 0, kStd);
+  for_each_module([&](const std::string& name, nn::Module& module) {
+    auto* const linear = dynamic_cast<nn::Linear*>(&module);
+    if (linear == nullptr) return;
+    const bool projection = name.ends_with("out_proj") || name.ends_with("fc2");
+    nn::init::normal_(linear->weight, 0, projection ? into_residual : kStd);
+    if (linear->bias.defined()) nn::init::constant_(linear->bias, 0);
+  });
+}
+
+Tensor HyenaLM::hidden(const Tensor& ids) {
+  if (ids.rank() != 2 || ids.size(1) > options_.mixer.l_max) {
+    fail("HyenaLM: ids expected [B, L] with L up to l_max ", options_.mixer.l_max, ", got ", ids.shape());
+  }
+  Tensor x = backbone_.embeddings.word_embeddings(ids), residual;
+  for (Block* block : backbone_.layers) x = block->step(x, residual);
+  return normed(backbone_.ln_f, add_residual(dropout(x, options_.resid_dropout, is_training()), residual));
+}
+
+Tensor HyenaLM::logits(const Tensor& hidden) const { return linear(hidden, lm_head_.weight); }
+
+Tensor HyenaLM::forward(const Tensor& ids) { return logits(hidden(ids)); }
+
+// --- Published weights ----------------------------------------------------------------------------------------------
+
+namespace {
+
+void erase_all(std::string& text, std::string_view part, std::string_view instead) {
+  for (std::size_t at; (at = text.find(part)) != std::string::npos;) text.replace(at, part.size(), instead);
+}
+
+bool is_position_table(const std::string& name) {
+  return name.ends_with(".pos_emb.z") || name.ends_with(".pos_emb.t") || name.ends_with(".modulation.deltas");
+}
+
+}  // namespace
+
+void load_hyenadna(HyenaLM& model, const StateDict& weights) {
+  StateDict state;
+  for (const auto& [published, tensor] : weights) {
+    if (published.find("torchmetrics") != std::string::npos) continue;
+    std::string name = published;
+    for (const std::string_view prefix : {"model.", "hyena."}) {
+      if (name.starts_with(prefix)) name.erase(0, prefix.size());
+    }
+    erase_all(name, ".mixer.layer.", ".mixer.");
+    erase_all(name, ".mlp.layer.", ".mlp.");
+    // Heads for other tasks than the language model's.
+    if (name.starts_with("backbone.") || name == "lm_head.weight") state.emplace(name, tensor);
+  }
+  for (const auto& [name, own] : model.state_dict()) {
+    if (is_position_table(name)) state.emplace(name, own);  // does nothing where the file has it
+  }
+  model.load_state_dict(state);
+}
+
+}  // namespace halo::models

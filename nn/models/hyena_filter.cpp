@@ -1,0 +1,100 @@
+#include <halo/autograd/arithmetic.h>
+#include <halo/autograd/concat.h>
+#include <halo/core/error.h>
+#include <halo/nn/models/hyena.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace halo::models {
+namespace {
+
+constexpr TensorOptions kDouble{.dtype = DType::Float64};
+
+HyenaOptions checked(const HyenaOptions& o) {
+  if (o.order < 2) fail("Hyena: order expected 2 or more, got ", o.order);
+  if (o.emb_dim < 3 || o.emb_dim % 2 == 0) fail("Hyena: emb_dim expected odd and 3 or more, got ", o.emb_dim);
+  if (o.d_model < 1 || o.l_max < 1 || o.filter_order < 1 || o.num_inner_mlps < 0) {
+    fail("Hyena: d_model, l_max and filter_order expected 1 or more, got ", o.d_model, ", ", o.l_max, " and ",
+         o.filter_order);
+  }
+  return o;
+}
+
+int64_t bank_size(const HyenaOptions& o) { return (o.order - 1) * o.d_model; }
+
+/// Time from 0 to 1: [1, l_max, 1].
+Tensor time_axis(const HyenaOptions& o) { return linspace(0, 1, o.l_max, kDouble).reshape({1, o.l_max, 1}); }
+
+/// [time, Re e^(-i f w), Im e^(-i f w)] with w = 2 pi n / l_max and bands f = 1e-4 ... bands - 1: [1, l_max, emb_dim].
+Tensor position_embedding(const HyenaOptions& o) {
+  const int64_t bands = (o.emb_dim - 1) / 2;
+  const Tensor w =
+      arange(o.l_max, kDouble).reshape({1, o.l_max, 1}) * (2 * std::numbers::pi / static_cast<double>(o.l_max));
+  const Tensor f = linspace(1e-4, static_cast<double>(bands - 1), bands, kDouble);
+  return cat({time_axis(o), cos(w * f), -sin(w * f)}, -1);
+}
+
+}  // namespace
+
+HyenaFilter::PositionalEmbedding::PositionalEmbedding(const HyenaOptions& o)
+    : z(o.train_z ? register_parameter("z", position_embedding(o).to(DType::Float32))
+                  : register_buffer("z", position_embedding(o).to(DType::Float32))),
+      t(register_buffer("t", time_axis(o).to(DType::Float32))) {}
+
+HyenaFilter::Modulation::Modulation(const HyenaOptions& o)
+    : deltas(register_buffer("deltas", linspace(std::log(o.decay_target) / o.slow_decay,
+                                                std::log(o.decay_target) / o.fast_decay, bank_size(o))
+                                           .reshape({1, 1, bank_size(o)}))) {}
+
+Tensor HyenaFilter::Sine::forward(const Tensor& x) { return sin(freq * x); }
+
+HyenaFilter::ImplicitFilter::ImplicitFilter(const HyenaOptions& o) {
+  const Tensor frequencies = full({1, o.filter_order}, o.w);
+  const auto add = [this](auto&& layer) {
+    layers.push_back(&register_module(std::to_string(layers.size()), std::move(layer)));
+  };
+  add(nn::Linear(o.emb_dim, o.filter_order));
+  add(Sine(frequencies));
+  for (int64_t i = 0; i < o.num_inner_mlps; ++i) {
+    add(nn::Linear(o.filter_order, o.filter_order));
+    add(Sine(frequencies));
+  }
+  add(nn::Linear(o.filter_order, bank_size(o), false));
+}
+
+Tensor HyenaFilter::ImplicitFilter::forward(const Tensor& x) {
+  Tensor h = x;
+  for (nn::Module* layer : layers) h = layer->forward(h);
+  return h;
+}
+
+HyenaFilter::HyenaFilter(const HyenaOptions& options)
+    : bias(register_parameter("bias", randn({bank_size(checked(options))}))),
+      options_(options),
+      implicit_filter_(register_module("implicit_filter", ImplicitFilter(options))),
+      pos_emb_(register_module("pos_emb", PositionalEmbedding(options))),
+      modulation_(register_module("modulation", Modulation(options))) {}
+
+Tensor HyenaFilter::by_order(const Tensor& bank) const {
+  Shape shape = bank.shape();
+  shape.erase(0);
+  const bool slowest = options_.layout == FilterLayout::OrderSlowest;
+  shape.insert(0, slowest ? options_.d_model : options_.order - 1);
+  shape.insert(0, slowest ? options_.order - 1 : options_.d_model);
+  const Tensor split = bank.reshape(shape);
+  return slowest ? split : split.transpose(0, 1);
+}
+
+Tensor HyenaFilter::filters(int64_t length) {
+  if (length < 0 || length > options_.l_max) {
+    fail("HyenaFilter: length expected at most l_max ", options_.l_max, ", got ", length);
+  }
+  Tensor h = implicit_filter_(pos_emb_.z.slice(1, 0, length));
+  if (options_.modulate) h = h * (exp(-(pos_emb_.t.slice(1, 0, length) * abs(modulation_.deltas))) + options_.shift);
+  return by_order(h.select(0, 0).transpose(0, 1));
+}
+
+Tensor HyenaFilter::skips() { return by_order(bias); }
+
+}  // namespace halo::models
