@@ -83,7 +83,7 @@ TEST(Hyena, NamesOfPublishedWeights) {
                                               {"backbone.ln_f.weight", {128}}};
   for (const auto& [name, shape] : expected) EXPECT_EQ(state.at(name).shape(), shape) << name;
   EXPECT_FALSE(state.contains(mixer + "filter_fn.implicit_filter.6.bias"));
-  EXPECT_EQ(state.size(), 2 + 2 * 29u + 2);
+  EXPECT_EQ(state.size(), 2 + 2 * 28u + 2);
   EXPECT_NEAR(static_cast<double>(model.num_parameters()), 0.44e6, 0.005e6);
 }
 
