@@ -22,7 +22,7 @@ Tensor ignored(const ClassLoss& loss, const Tensor& labels) {
 /// The target distribution q that ops/cross_entropy_backend.h describes, dense: [N, C, d...]; 0 where ignored.
 Tensor distribution(const ClassLoss& loss, const Tensor& x, const Tensor& labels, const Tensor& weight) {
   const int64_t classes = x.size(1);
-  const Tensor hard = ops::one_hot(labels, classes).to(x.dtype());  // [N, d..., C]
+  const Tensor hard = eq(labels.unsqueeze(-1), arange(classes, labels.options())).to(x.dtype());  // [N, d..., C]
   Tensor q = hard * (1 - loss.label_smoothing) + loss.label_smoothing / static_cast<double>(classes);
   if (weight.defined()) q = q * weight.detach();
   Shape order{0, x.rank() - 1};

@@ -42,19 +42,27 @@ Tensor add_elements(const Tensor& g, int64_t dim, const Tensor& index, const Sha
 Tensor without_gradient_of_row(const Tensor& weight, int64_t row) {
   return record("padding_idx", {weight}, view::alias(weight),
                 [row, entries = weight.size(0)](const Tensor& g, const BackwardContext&) {
-                  const Tensor mask =
-                      ops::one_hot(full({}, row, {.dtype = DType::Int64, .device = g.device()}), entries);
-                  return Grads{masked_fill(g, mask.to(DType::Bool).unsqueeze(1), 0)};
+                  const TensorOptions numbers{.dtype = DType::Int64, .device = g.device()};
+                  const Tensor mask = eq(arange(entries, numbers), full({}, row, numbers));
+                  return Grads{masked_fill(g, mask.unsqueeze(1), 0)};
                 });
 }
 
 }  // namespace
 
+namespace {
+void check_vector(const char* op, const Tensor& index) {
+  if (index.rank() != 1) fail(op, ": index expected one axis, got ", index.describe());
+}
+}  // namespace
+
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
+  check_vector("index_select", index);
   return select_slices("index_select", x, dim, index);
 }
 
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  check_vector("index_add", index);
   return x + add_slices("index_add", source, dim, index, x.size(dim));
 }
 
@@ -82,8 +90,7 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int6
   }
   Shape shape = indices.shape();
   shape.push_back(weight.size(1));
-  return select_slices(op, rows, 0, ops::index_tensor(op, "indices", indices, weight.device()).reshape({-1}))
-      .reshape(shape);
+  return select_slices(op, rows, 0, indices).reshape(shape);
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {

@@ -5,12 +5,10 @@
 #include <halo/ops/index.h>
 #include <halo/ops/index_backend.h>
 
+#include "cpu/position.h"
+
 namespace halo::ops {
 namespace {
-
-void check_vector(const char* op, const Tensor& index) {
-  if (index.rank() != 1) fail(op, ": index expected one axis, got ", index.describe());
-}
 
 /// Index and data of gather: equal rank, and no axis but `axis` where index is longer.
 void check_lines(const char* op, const Shape& shape, int axis, const Tensor& index) {
@@ -36,7 +34,6 @@ Tensor index_tensor(const char* op, const char* argument, const Tensor& index, D
 Tensor index_select(const char* op, const Tensor& x, int64_t dim, const Tensor& index) {
   const int axis = normalize_axis(op, dim, x.rank());
   const Tensor at = index_tensor(op, "index", index, x.device());
-  check_vector(op, at);
   Shape shape = x.shape();
   shape[axis] = at.numel();
   Tensor y = empty(shape, x.options());
@@ -51,7 +48,6 @@ Tensor index_select(const char* op, const Tensor& x, int64_t dim, const Tensor& 
 Tensor index_add(const char* op, const Tensor& g, int64_t dim, const Tensor& index, int64_t extent) {
   const int axis = normalize_axis(op, dim, g.rank());
   const Tensor at = index_tensor(op, "index", index, g.device());
-  check_vector(op, at);
   if (g.shape()[axis] != at.numel()) {
     fail(op, ": source expected ", at.numel(), " slices along dim ", axis, " (one an index), got ", g.shape());
   }
@@ -98,6 +94,7 @@ Tensor scatter_add(const Tensor& g, int64_t dim, const Tensor& index, const Shap
 Tensor one_hot(const Tensor& index, int64_t classes) {
   if (classes < 0) fail("one_hot: num_classes expected 0 or more, got ", classes);
   const Tensor at = index_tensor("one_hot", "index", index, index.device());
+  if (at.device().is_cpu()) cpu::check_indices("one_hot", at, classes);
   const Tensor each = arange(classes, {.dtype = DType::Int64, .device = index.device()});
   return convert(binary(BinaryOp::Equal, view::unsqueeze(at, -1), each), DType::Int64, index.device());
 }

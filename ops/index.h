@@ -19,7 +19,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
 /// The adjoint: zeros of `shape`, with result[.., index[.., j, ..], ..] += g[.., j, ..]. g has index's shape.
 Tensor scatter_add(const Tensor& g, int64_t dim, const Tensor& index, const Shape& shape);
 
-/// 1 at the class, 0 elsewhere: index [...], result int64 [..., classes]. A class outside has no 1.
+/// 1 at the class, 0 elsewhere: index [...], result int64 [..., classes]. On a GPU a class outside has no 1.
 Tensor one_hot(const Tensor& index, int64_t classes);
 
 /// `index` as int64. @throws ArgumentError naming `op` where it is no integer tensor on `device`.

@@ -19,6 +19,16 @@ TEST(Unary, NanAndInfinityPass) {
   EXPECT_TRUE(same(maximum(zeros_like(x), x), tensor({0, NAN, 2, 0, inf, 0})));
 }
 
+// The gradient is 0 at 0 and NaN at NaN.
+TEST(Unary, GradientsAtTheCorners) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor x = testing::leaf(tensor({-1, NAN, 2, -inf, inf, -0.0f}));
+  const auto slope = [&](const Tensor& y) { return grad({y.sum()}, {x})[0]; };
+  EXPECT_TRUE(same(slope(relu(x)), tensor({0, NAN, 1, 0, 1, 0})));
+  EXPECT_TRUE(same(slope(clamp(x, 0, 6)), tensor({0, NAN, 1, 0, 0, 1})));
+  EXPECT_TRUE(same(slope(leaky_relu(x, 0.5)), tensor({0.5f, NAN, 1, 0.5f, 1, 0.5f})));
+}
+
 TEST(Binary, BroadcastsAnyStrides) {
   const Tensor a = testing::random_integers({3, 1, 5}),
                b = testing::random_integers({4, 5}).transpose(0, 1).contiguous().transpose(0, 1);

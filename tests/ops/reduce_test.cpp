@@ -52,6 +52,40 @@ TEST(AnyAll, GiveBool) {
   EXPECT_EQ(all(gt(ones({3}), zeros({3}))).dtype(), boolean);
 }
 
+TEST(Reduce, LongAxesAnyLayoutAnyThreads) {
+  const Tensor x = testing::random_integers({3, 70001}), deep = testing::random_integers({40009, 2, 37});
+  const auto direct = [](const Tensor& t) {
+    double total = 0;
+    for (double v : t.to_vector<double>()) total += v;
+    return total;
+  };
+  const int threads = num_threads();
+  for (int n : {1, 3}) {
+    set_num_threads(n);
+    EXPECT_EQ(sum(x).item(), direct(x));
+    EXPECT_TRUE(same(sum(x.transpose(0, 1).clone().transpose(0, 1), {1}), sum(x, {1})));
+    EXPECT_EQ(sum(x, {1})[2].item(), direct(x[2]));
+    EXPECT_EQ(sum(deep, {0})[1][36].item(), direct(deep.select(1, 1).select(1, 36)));
+    EXPECT_EQ(sum(deep, {0, 2})[1].item(), direct(deep.select(1, 1)));
+    EXPECT_EQ(amax(deep.slice(0, 0, 40000, 7), {0, 1}).shape(), Shape({37}));
+    EXPECT_EQ(amin(full({40009}, 2) - one_hot(full({}, 40008, {.dtype = int64}), 40009).to(float32)).item(), 1);
+  }
+  const Tensor y = randn({100003});
+  set_num_threads(1);
+  const Tensor one = norm(y);
+  set_num_threads(3);
+  EXPECT_TRUE(same(norm(y), one));
+  set_num_threads(threads);
+}
+
+TEST(Reduce, IntegersAndMasksHaveExtremes) {
+  EXPECT_EQ(amax(from_vector<int64_t>({INT64_MIN, INT64_MIN}, {2})).to_vector<int64_t>()[0], INT64_MIN);
+  EXPECT_EQ(amin(from_vector<uint8_t>({255, 255}, {2})).item(), 255);
+  const Tensor mask = from_vector<bool>({false, true, false, false}, {2, 2});
+  EXPECT_EQ(amax(mask, {1}).to_vector<bool>(), (std::vector<bool>{true, false}));
+  EXPECT_EQ(amin(mask, {1}).to_vector<bool>(), (std::vector<bool>{false, false}));
+}
+
 TEST(Reduce, MasksAreCounted) {
   const Tensor mask = gt(tensor({1, -1, 2}), zeros({}));
   EXPECT_EQ(sum(mask).dtype(), int64);
