@@ -17,8 +17,9 @@ struct ShiftedSum {
   std::array<double, ColumnBlock::kWidth> sum{};
 };
 
+/// Where `kept` is not null, exp(x - largest) is written there, as x lies.
 template <class T>
-ShiftedSum<T> shifted_sum(const ColumnBlock& b, const T* x) {
+ShiftedSum<T> shifted_sum(const ColumnBlock& b, const T* x, T* kept = nullptr) {
   ShiftedSum<T> result;
   result.largest.fill(-std::numeric_limits<T>::infinity());
   for (int64_t j = 0; j < b.length; ++j) {
@@ -29,10 +30,12 @@ ShiftedSum<T> shifted_sum(const ColumnBlock& b, const T* x) {
     }
   }
   for (int64_t j = 0; j < b.length; ++j) {
-    const T* row = x + b.first + j * b.stride;
+    const int64_t row = b.first + j * b.stride;
     for (int64_t i = 0; i < b.width; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      result.sum[at] += static_cast<double>(std::exp(row[i] - result.largest[at]));
+      const T e = std::exp(x[row + i] - result.largest[at]);
+      if (kept != nullptr) kept[row + i] = e;
+      result.sum[at] += static_cast<double>(e);
     }
   }
   return result;

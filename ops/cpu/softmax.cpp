@@ -10,14 +10,14 @@ void softmax(bool log, const Tensor& x, int dim, const Tensor& y) {
     const T* const in = x.data<T>();
     T* const out = y.data<T>();
     for_each_column_block(x, dim, [&](const ColumnBlock& b) {
-      const ShiftedSum<T> line = shifted_sum(b, in);
+      ShiftedSum<T> line = shifted_sum(b, in, log ? nullptr : out);
+      for (double& sum : line.sum) sum = log ? std::log(sum) : sum;
       for (int64_t j = 0; j < b.length; ++j) {
         const int64_t row = b.first + j * b.stride;
         for (int64_t i = 0; i < b.width; ++i) {
           const auto at = static_cast<std::size_t>(i);
-          const T shifted = in[row + i] - line.largest[at];
-          out[row + i] = log ? shifted - static_cast<T>(std::log(line.sum[at]))
-                             : static_cast<T>(static_cast<double>(std::exp(shifted)) / line.sum[at]);
+          out[row + i] = log ? in[row + i] - line.largest[at] - static_cast<T>(line.sum[at])
+                             : static_cast<T>(static_cast<double>(out[row + i]) / line.sum[at]);
         }
       }
     });
