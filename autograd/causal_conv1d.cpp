@@ -1,9 +1,9 @@
 #include <halo/autograd/arithmetic.h>
 #include <halo/autograd/causal_conv1d.h>
+#include <halo/autograd/concat.h>
 #include <halo/autograd/conv.h>
 #include <halo/autograd/node.h>
 #include <halo/autograd/unary.h>
-#include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
 #include <halo/ops/causal_conv1d.h>
@@ -16,25 +16,12 @@ using autograd::record;
 using autograd::SavedTensor;
 using Grads = std::vector<Tensor>;
 
-/// a and then b along the last axis.
-Tensor join(const Tensor& a, const Tensor& b) {
-  Shape shape = a.shape();
-  const int64_t first = a.size(2), both = first + b.size(2);
-  shape[2] = both;
-  const Tensor result = empty(shape, a.options());
-  copy(a, view::slice(result, 2, 0, first));
-  copy(b, view::slice(result, 2, first, both));
-  return record("join", {a, b}, result, [first, both](const Tensor& g, const BackwardContext&) {
-    return Grads{g.slice(2, 0, first), g.slice(2, first, both)};
-  });
-}
-
 /// The fused backward taken apart, for a graph of the gradient: a depthwise convolution of [state, x].
 Grads differentiable_backward(const CausalConv1dProblem& p, const CausalConv1dTensors& in, const Tensor& g,
                               const Tensor& g_final, const BackwardContext& context) {
   const Tensor state = in.state.defined() ? in.state : zeros(p.state_shape(), in.x.options());
-  const Tensor v = join(state, in.x), weight = in.weight.reshape({p.channels, 1, p.kernel});
-  Tensor dv = join(zeros(p.x_shape(), g.options()), g_final);
+  const Tensor v = cat({state, in.x}, 2), weight = in.weight.reshape({p.channels, 1, p.kernel});
+  Tensor dv = cat({zeros(p.x_shape(), g.options()), g_final}, 2);
   Tensor dweight = zeros(weight.shape(), g.options()), dbias = zeros({p.channels}, g.options());
   if (g.numel() > 0) {
     const auto problem =

@@ -133,26 +133,37 @@ void batch_backward(const BatchNormProblem& p, const T* g, const T* x, const T* 
   });
 }
 
+/// Calls f(offset, count, channel, step) for runs of a row: element i of a run is at offset + i and has the parameters
+/// of channel + i * step.
+template <class F>
+void for_each_run(const RowNormProblem& p, int64_t row, F&& f) {
+  const int64_t first = row * p.length(), first_channel = row % p.groups * p.channels_per_row;
+  if (p.positions == 1) {
+    f(first, p.length(), first_channel, 1);
+  } else {
+    for (int64_t c = 0; c < p.channels_per_row; ++c) f(first + c * p.positions, p.positions, first_channel + c, 0);
+  }
+}
+
 template <class T>
 void row_forward(const RowNormProblem& p, const T* x, const T* weight, const T* bias, T* y, T* mean, T* rstd) {
   parallel_for(p.rows, grain_for(p.length()), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t first = row * p.length(), first_channel = row % p.groups * p.channels_per_row;
       if (p.length() == 0) {
         mean[row] = rstd[row] = T(0);
         continue;
       }
-      const Statistics s = statistics(x, {first, 0, 1, p.length()});
+      const Statistics s = statistics(x, {row * p.length(), 0, 1, p.length()});
       const double inverse = 1 / std::sqrt(s.variance + p.eps);
       mean[row] = static_cast<T>(s.mean);
       rstd[row] = static_cast<T>(inverse);
-      for (int64_t c = 0; c < p.channels_per_row; ++c) {
-        const double scale = inverse * value_or(weight, first_channel + c, 1);
-        const double shift = value_or(bias, first_channel + c, 0);
-        for (int64_t at = first + c * p.positions; at < first + (c + 1) * p.positions; ++at) {
-          y[at] = static_cast<T>((static_cast<double>(x[at]) - s.mean) * scale + shift);
+      for_each_run(p, row, [&](int64_t at, int64_t count, int64_t channel, int64_t step) {
+        for (int64_t i = 0; i < count; ++i) {
+          const double xhat = (static_cast<double>(x[at + i]) - s.mean) * inverse;
+          y[at + i] =
+              static_cast<T>(xhat * value_or(weight, channel + i * step, 1) + value_or(bias, channel + i * step, 0));
         }
-      }
+      });
     }
   });
 }
@@ -177,18 +188,17 @@ void row_backward_input(const RowNormProblem& p, const T* g, const T* x, const T
                         const std::vector<double>& means, const T* rstd, T* dx) {
   parallel_for(p.rows, grain_for(p.length()), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t first = row * p.length(), first_channel = row % p.groups * p.channels_per_row;
       const double n = static_cast<double>(p.length()), inverse = static_cast<double>(rstd[row]);
       const double center = means[static_cast<std::size_t>(row)];
-      double sum_h = 0, sum_hx = 0;
       const auto for_each = [&](auto&& f) {
-        for (int64_t c = 0; c < p.channels_per_row; ++c) {
-          const double w = value_or(weight, first_channel + c, 1);
-          for (int64_t at = first + c * p.positions; at < first + (c + 1) * p.positions; ++at) {
-            f(at, w * static_cast<double>(g[at]), static_cast<double>(x[at]) - center);
+        for_each_run(p, row, [&](int64_t at, int64_t count, int64_t channel, int64_t step) {
+          for (int64_t i = 0; i < count; ++i) {
+            f(at + i, static_cast<double>(g[at + i]) * value_or(weight, channel + i * step, 1),
+              static_cast<double>(x[at + i]) - center);
           }
-        }
+        });
       };
+      double sum_h = 0, sum_hx = 0;
       for_each([&](int64_t, double h, double difference) {
         sum_h += h;
         sum_hx += h * difference;

@@ -21,15 +21,14 @@ struct Windows {
   }
   const PoolWindow& at(std::size_t i, int64_t o) const { return axis[i][static_cast<std::size_t>(o)]; }
 
-  /// Calls f(position in the plane, td, th, tw) for the inputs of a window, in row-major order; t count from the first
-  /// tap inside the input.
+  /// Calls f(position in the plane) for the inputs of a window, in row-major order.
   template <class F>
   void for_each_input(int64_t od, int64_t oh, int64_t ow, F&& f) const {
     const PoolWindow &d = at(0, od), &h = at(1, oh), &w = at(2, ow);
     for (int64_t td = 0; td < d.count; ++td) {
       for (int64_t th = 0; th < h.count; ++th) {
         const int64_t row = ((d.begin + td * d.step) * height + h.begin + th * h.step) * width + w.begin;
-        for (int64_t tw = 0; tw < w.count; ++tw) f(row + tw * w.step, td, th, tw);
+        for (int64_t tw = 0; tw < w.count; ++tw) f(row + tw * w.step);
       }
     }
   }
@@ -77,27 +76,42 @@ void dispatch_offsets(const PoolProblem& p, F&& f) {
   }
 }
 
+template <class T>
+int64_t first_nan(const Windows& windows, const T* in, int64_t od, int64_t oh, int64_t ow) {
+  int64_t found = -1;
+  windows.for_each_input(od, oh, ow, [&](int64_t at) {
+    if (found < 0 && in[at] != in[at]) found = at;
+  });
+  return found;
+}
+
 template <class T, class Offset>
 void max_forward(const PoolProblem& p, const T* x, T* y, Offset* offsets) {
   const Windows windows(p);
   const int64_t kh = p.axes[1].kernel, kw = p.axes[2].kernel;
+  const int64_t height = p.axes[1].input, width = p.axes[2].input;
   for_each_row(p, [&](int64_t plane, int64_t od, int64_t oh, int64_t first) {
     const T* const in = x + plane * p.input_positions();
-    const int64_t td0 = windows.at(0, od).first_tap, th0 = windows.at(1, oh).first_tap;
+    const PoolWindow &d = windows.at(0, od), &h = windows.at(1, oh);
     for (int64_t ow = 0; ow < p.axes[2].output; ++ow) {
-      bool any = false;
-      T best = 0;
-      int64_t where = 0;
-      const int64_t tw0 = windows.at(2, ow).first_tap;
-      windows.for_each_input(od, oh, ow, [&](int64_t at, int64_t td, int64_t th, int64_t tw) {
+      const PoolWindow& w = windows.at(2, ow);
+      int64_t where = (d.begin * height + h.begin) * width + w.begin;
+      T best = in[where];
+      bool nan = best != best;
+      windows.for_each_input(od, oh, ow, [&](int64_t at) {
+        // Selections the processor has instructions for: which input is largest cannot be predicted.
         const T value = in[at];
-        if (any && !(value > best) && (value == value || best != best)) return;
-        any = true;
-        best = value;
-        where = ((td0 + td) * kh + th0 + th) * kw + tw0 + tw;
+        nan |= value != value;
+        where = value > best ? at : where;
+        best = std::max(best, value);
       });
-      y[first + ow] = best;
-      if (offsets != nullptr) offsets[first + ow] = static_cast<Offset>(where);
+      if (nan) where = first_nan(windows, in, od, oh, ow);
+      y[first + ow] = in[where];
+      if (offsets == nullptr) continue;
+      const int64_t td = d.first_tap + (where / (height * width) - d.begin) / d.step;
+      const int64_t th = h.first_tap + (where / width % height - h.begin) / h.step;
+      const int64_t tw = w.first_tap + (where % width - w.begin) / w.step;
+      offsets[first + ow] = static_cast<Offset>((td * kh + th) * kw + tw);
     }
   });
 }
@@ -132,8 +146,7 @@ void avg_forward(const PoolProblem& p, const T* x, T* y) {
     const T* const in = x + plane * p.input_positions();
     for (int64_t ow = 0; ow < p.axes[2].output; ++ow) {
       double sum = 0;
-      windows.for_each_input(od, oh, ow,
-                             [&](int64_t at, int64_t, int64_t, int64_t) { sum += static_cast<double>(in[at]); });
+      windows.for_each_input(od, oh, ow, [&](int64_t at) { sum += static_cast<double>(in[at]); });
       y[first + ow] = static_cast<T>(sum / divisor(p, windows.at(0, od), windows.at(1, oh), windows.at(2, ow)));
     }
   });
@@ -148,7 +161,7 @@ void avg_backward(const PoolProblem& p, const T* g, T* x) {
     for_each_window(p, [&](int64_t od, int64_t oh, int64_t ow, int64_t o) {
       const double count = divisor(p, windows.at(0, od), windows.at(1, oh), windows.at(2, ow));
       const T share = static_cast<T>(static_cast<double>(g[plane * p.output_positions() + o]) / count);
-      windows.for_each_input(od, oh, ow, [&](int64_t at, int64_t, int64_t, int64_t) { out[at] += share; });
+      windows.for_each_input(od, oh, ow, [&](int64_t at) { out[at] += share; });
     });
   });
 }
