@@ -13,6 +13,9 @@ namespace halo {
 struct PoolWindow {
   int64_t begin, count, step, first_tap;
   int64_t padded;  ///< taps inside input and padding: what an average that counts padding divides by
+
+  HALO_HOST_DEVICE int64_t input_at(int64_t tap) const { return begin + (tap - first_tap) * step; }
+  HALO_HOST_DEVICE int64_t tap_at(int64_t input) const { return first_tap + (input - begin) / step; }
 };
 
 /// Windows first ... last (none where last < first).
@@ -35,15 +38,14 @@ struct PoolAxis {
     return adaptive ? o * input / output : o * stride - padding_before;
   }
 
-  /// The input under a tap of window o.
-  HALO_HOST_DEVICE int64_t input_at(int64_t o, int64_t tap) const { return start(o) + tap * dilation; }
-
   HALO_HOST_DEVICE PoolWindow window(int64_t o) const {
     const int64_t from = start(o);
     if (adaptive) {
       const int64_t count = ((o + 1) * input + output - 1) / output - from;
       return {from, count, 1, 0, count};
     }
+    const int64_t last_tap = from + (kernel - 1) * dilation;
+    if (from >= 0 && last_tap < input) return {from, kernel, dilation, 0, kernel};  // most windows: no division
     const int64_t first = from < 0 ? (-from + dilation - 1) / dilation : 0;
     const int64_t last = taps_before(from, input);
     return {from + first * dilation, last > first ? last - first : 0, dilation, first,
@@ -63,7 +65,7 @@ struct PoolAxis {
   HALO_HOST_DEVICE int64_t tap_of(int64_t o, int64_t i) const {
     const PoolWindow w = window(o);
     const int64_t from = i - w.begin;
-    return from < 0 || from % w.step != 0 || from / w.step >= w.count ? -1 : w.first_tap + from / w.step;
+    return from < 0 || from % w.step != 0 || from / w.step >= w.count ? -1 : w.tap_at(i);
   }
 
   bool operator==(const PoolAxis&) const = default;

@@ -143,7 +143,7 @@ TEST_P(PoolTest, AxisHelpersAgree) {
         const int64_t tap = holds ? w.taps[static_cast<std::size_t>(found - w.inputs.begin())] : -1;
         EXPECT_EQ(a.tap_of(o, i), tap) << GetParam().str() << " window " << o << " input " << i;
         if (!holds) continue;
-        EXPECT_EQ(a.input_at(o, tap), i);
+        EXPECT_EQ(a.window(o).input_at(tap), i);
         EXPECT_LT(tap, a.kernel);
         EXPECT_TRUE(range.first <= o && o <= range.last) << GetParam().str() << " window " << o << " input " << i;
       }
