@@ -1,0 +1,183 @@
+// Trains an AlexNet-style classifier, shows its progress, and leaves checkpoints, metrics and pictures in a folder.
+//
+//   alexnet_train                                the Fashion-MNIST excerpt that comes with Halo
+//   alexnet_train --data FOLDER                  IDX files, CIFAR-10 binaries, or images by class
+//   alexnet_train --out runs/alexnet --resume    goes on where the last run stopped: the same bits as if it had not
+#include <halo/halo.h>
+
+#include <cstdio>
+
+#include "dataset.h"
+#include "examples/common/progress.h"
+#include "examples/common/run_folder.h"
+#include "model.h"
+#include <CLI/CLI.hpp>
+
+namespace {
+
+using namespace halo;
+
+struct Options {
+  std::string data, out = "runs/alexnet", device;
+  int64_t epochs = 8, batch = 64, stop_after = 0, save_every = 100;
+  double lr = 1e-3, width = 0.25, at_least = 0;
+  uint64_t seed = 1;
+  bool resume = false;
+};
+
+Options parse(int argc, char** argv) {
+  Options o;
+  CLI::App app{"Trains an AlexNet-style image classifier"};
+  app.add_option("--data", o.data, "folder of IDX files, CIFAR-10 binaries or images by class");
+  app.add_option("--out", o.out, "folder for checkpoints, metrics and pictures");
+  app.add_option("--device", o.device, "cpu, cuda or cuda:N; default: a GPU where there is one");
+  app.add_option("--epochs", o.epochs)->check(CLI::PositiveNumber);
+  app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
+  app.add_option("--lr", o.lr, "largest learning rate");
+  app.add_option("--width", o.width, "factor on the channels of all layers but the first");
+  app.add_option("--seed", o.seed);
+  app.add_option("--save-every", o.save_every, "steps between checkpoints")->check(CLI::PositiveNumber);
+  app.add_option("--stop-after", o.stop_after, "stop after this many steps, as if interrupted");
+  app.add_option("--at-least", o.at_least, "exit with 1 below this test accuracy");
+  app.add_flag("--resume", o.resume, "go on from the last checkpoint in --out");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    std::exit(app.exit(e));
+  }
+  return o;
+}
+
+/// Right answers by true class.
+struct Score {
+  std::vector<int64_t> right, total;
+  double accuracy() const {
+    int64_t r = 0, t = 0;
+    for (std::size_t i = 0; i < right.size(); ++i) r += right[i], t += total[i];
+    return static_cast<double>(r) / static_cast<double>(std::max<int64_t>(1, t));
+  }
+};
+
+Score evaluate(example::Classifier& net, const data::ImageSet& set, Device device) {
+  constexpr int64_t kBatch = 250;
+  const NoGradGuard no_grad;
+  net.eval();
+  Score score{std::vector<int64_t>(set.class_names.size()), std::vector<int64_t>(set.class_names.size())};
+  const int64_t channels = set.images.size(1);
+  for (int64_t start = 0; start < set.images.size(0); start += kBatch) {
+    const Tensor images = example::prepare(set.images.slice(0, start, start + kBatch), channels).to(device);
+    const auto guesses = argmax(net(images), 1).to_vector<int64_t>();
+    const auto labels = set.labels.slice(0, start, start + kBatch).to_vector<int64_t>();
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      const auto label = static_cast<std::size_t>(labels[i]);
+      ++score.total[label];
+      if (guesses[i] == labels[i]) ++score.right[label];
+    }
+  }
+  net.train();
+  return score;
+}
+
+void print(const Score& score, const std::vector<std::string>& names) {
+  std::printf("\n  %-12s %8s %8s\n", "class", "right", "of");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    std::printf(
+        "  %-12s %8lld %8lld  %5.1f %%\n", names[i].c_str(), static_cast<long long>(score.right[i]),
+        static_cast<long long>(score.total[i]),
+        100.0 * static_cast<double>(score.right[i]) / static_cast<double>(std::max<int64_t>(1, score.total[i])));
+  }
+  std::printf("  test accuracy %.2f %%\n\n", 100 * score.accuracy());
+}
+
+int run(const Options& o) {
+  const Device device = o.device.empty() ? Device::best() : Device::parse(o.device);
+  const auto images = example::load_images(o.data, example::ClassifierSpec{}.size);
+  example::ClassifierSpec spec;
+  spec.channels = images.train.images.size(1);
+  spec.classes = static_cast<int64_t>(images.train.class_names.size());
+  spec.width = o.width;
+
+  manual_seed(o.seed);
+  example::Classifier net(spec);
+  net.to(device);
+  optim::AdamW optimizer(net.parameters(), {.lr = o.lr, .weight_decay = 1e-2});
+  data::BatchOrder order(images.train.images.size(0), o.batch, o.seed);
+  const int64_t steps = o.epochs * order.batches();
+  optim::Scheduler scheduler(optimizer,
+                             optim::cosine_schedule({.steps = steps, .warmup_steps = steps / 20, .end = 0.01}));
+
+  int64_t step = 0;
+  const std::string checkpoint = o.out + "/checkpoint.safetensors";
+  if (o.resume) {
+    const Checkpoint saved = load_checkpoint(checkpoint, device);
+    net.load_state_dict(saved.model);
+    optimizer.load_state_dict(saved.optimizer);
+    default_generator().set_state(saved.generator);
+    step = saved.step;
+    scheduler.set_step(step);
+  }
+  example::RunFolder folder(o.out, step);
+  const auto save = [&] {
+    save_checkpoint(checkpoint, {.model = net.state_dict(),
+                                 .optimizer = optimizer.state_dict(),
+                                 .generator = default_generator().state(),
+                                 .step = step,
+                                 .metadata = spec.metadata()});
+  };
+  std::printf("AlexNet on %s: %lld + %lld images, %lld classes, %lld parameters, on %s%s\n", images.description.c_str(),
+              static_cast<long long>(images.train.images.size(0)), static_cast<long long>(images.test.images.size(0)),
+              static_cast<long long>(spec.classes), static_cast<long long>(net.num_parameters()), device.str().c_str(),
+              step > 0 ? concat(", going on from step ", step).c_str() : "");
+
+  example::Progress progress("alexnet", steps, "images", o.batch);
+  while (step < steps) {
+    const auto batch = order.batch(step / order.batches(), step % order.batches());
+    const Tensor pixels = data::augment(data::take(images.train.images, batch), 2, true, default_generator());
+    const Tensor labels = data::take(images.train.labels, batch).to(device);
+    const Tensor loss =
+        cross_entropy(net(example::prepare(pixels, spec.channels).to(device)), labels, {.label_smoothing = 0.05});
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    scheduler.step();
+    ++step;
+    const double value = loss.item();
+    folder.log(step, {{"loss", value}, {"lr", optimizer.lr()}});
+    progress.step(step, value, concat("epoch ", (step - 1) / order.batches() + 1, "/", o.epochs));
+    if (step % o.save_every == 0 || step == steps) save();
+    if (step == o.stop_after) {
+      save();
+      return 0;
+    }
+  }
+  progress.finish();
+
+  const Score score = evaluate(net, images.test, device);
+  print(score, images.test.class_names);
+  folder.log(step, {{"test_accuracy", score.accuracy()}});
+  Metadata metadata = spec.metadata();
+  for (std::size_t i = 0; i < images.test.class_names.size(); ++i)
+    metadata["class." + std::to_string(i)] = images.test.class_names[i];
+  save_safetensors(folder.file("model.safetensors"), net.state_dict(), metadata);
+  example::write_chart(folder.file("loss.png"), "alexnet training loss", "step", {{"loss", folder.series("loss")}});
+  example::write_filters(folder.file("filters.png"), net.state_dict().at("features.0.weight"));
+  std::printf("In %s: model.safetensors, checkpoint.safetensors, metrics.jsonl, loss.png, filters.png\n",
+              o.out.c_str());
+  if (score.accuracy() < o.at_least) {
+    std::printf("Accuracy is below the %.1f %% asked for.\n", 100 * o.at_least);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  try {
+    return run(options);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "alexnet_train: %s\n", e.what());
+    return 2;
+  }
+}
