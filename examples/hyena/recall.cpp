@@ -1,0 +1,119 @@
+// Associative recall: a sequence of key-value pairs, each sequence with its own dictionary; the model must give the
+// value of a key it has seen. A Hyena model learns it, a model without a memory cannot.
+//
+//   recall [--vocab 10] [--pairs 32] [--steps 800] [--out runs/recall]
+#include <halo/halo.h>
+#include <halo/nn/models/recall.h>
+
+#include <cstdio>
+
+#include "examples/common/progress.h"
+#include "examples/common/run_folder.h"
+#include <CLI/CLI.hpp>
+
+namespace {
+
+using namespace halo;
+
+constexpr int64_t kIgnore = -100;
+
+/// For every key of `batch` that came before, the value that must follow; kIgnore elsewhere. One answer a sequence
+/// would teach too, only slower.
+Tensor answers(const models::RecallBatch& batch) {
+  const auto ids = batch.ids.to_vector<int64_t>(), last = batch.target.to_vector<int64_t>();
+  const int64_t rows = batch.ids.size(0), length = batch.ids.size(1);
+  std::vector<int64_t> targets(ids.size(), kIgnore);
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<bool> seen(1024, false);
+    for (int64_t i = 0; i < length; i += 2) {
+      const auto at = static_cast<std::size_t>(row * length + i);
+      const auto key = static_cast<std::size_t>(ids[at]);
+      const int64_t value = i + 1 < length ? ids[at + 1] : last[static_cast<std::size_t>(row)];
+      if (seen[key]) targets[at] = value;
+      seen[key] = true;
+    }
+  }
+  return from_vector(targets, batch.ids.shape());
+}
+
+double accuracy(models::HyenaLM& model, models::RecallOptions options, int64_t batches, Generator& generator,
+                Device device) {
+  const NoGradGuard no_grad;
+  model.eval();
+  int64_t right = 0, total = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    const auto batch = models::make_recall_batch(options, generator);
+    const auto guesses = argmax(models::recall_logits(model, batch.ids.to(device)), 1).to_vector<int64_t>();
+    const auto targets = batch.target.to_vector<int64_t>();
+    for (std::size_t k = 0; k < targets.size(); ++k) right += guesses[k] == targets[k];
+    total += static_cast<int64_t>(targets.size());
+  }
+  model.train();
+  return static_cast<double>(right) / static_cast<double>(total);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Trains a Hyena model on associative recall"};
+  models::RecallOptions task{.batch = 32, .pairs = 32, .vocab_size = 10};
+  std::string out = "runs/recall", device_name;
+  int64_t steps = 600, eval_batches = 32;
+  double lr = 2e-3, at_least = 0;
+  uint64_t seed = 1;
+  app.add_option("--vocab", task.vocab_size, "half keys, half values")->check(CLI::Range(2, 1024));
+  app.add_option("--pairs", task.pairs, "key-value pairs a sequence")->check(CLI::PositiveNumber);
+  app.add_option("--batch", task.batch)->check(CLI::PositiveNumber);
+  app.add_option("--steps", steps)->check(CLI::PositiveNumber);
+  app.add_option("--lr", lr);
+  app.add_option("--seed", seed);
+  app.add_option("--device", device_name, "cpu, cuda or cuda:N; default: a GPU where there is one");
+  app.add_option("--out", out, "folder for the model, metrics and picture");
+  app.add_option("--at-least", at_least, "exit with 1 below this accuracy");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const Device device = device_name.empty() ? Device::best() : Device::parse(device_name);
+    manual_seed(seed);
+    models::HyenaLM model(models::recall_model_options(task));
+    model.to(device);
+    optim::AdamW optimizer(model.parameters(), {.lr = lr, .weight_decay = 0.1});
+    optim::Scheduler scheduler(optimizer,
+                               optim::cosine_schedule({.steps = steps, .warmup_steps = steps / 20, .end = 0.05}));
+    example::RunFolder folder(out);
+    Generator fresh(seed + 1000);
+    std::printf("Associative recall, vocabulary %lld, %lld pairs: %lld parameters, on %s\n",
+                static_cast<long long>(task.vocab_size), static_cast<long long>(task.pairs),
+                static_cast<long long>(model.num_parameters()), device.str().c_str());
+    example::Progress progress("recall", steps, "sequences", task.batch);
+    for (int64_t step = 1; step <= steps; ++step) {
+      const auto batch = models::make_recall_batch(task);
+      const Tensor logits = model(batch.ids.to(device));
+      const Tensor loss =
+          cross_entropy(logits.flatten(0, 1), answers(batch).flatten().to(device), {.ignore_index = kIgnore});
+      optimizer.zero_grad();
+      loss.backward();
+      optim::clip_grad_norm_(model.parameters(), 1.0);
+      optimizer.step();
+      scheduler.step();
+      const double value = loss.item();
+      folder.log(step, {{"loss", value}});
+      progress.step(step, value);
+    }
+    progress.finish();
+    const double share = accuracy(model, task, eval_batches, fresh, device);
+    folder.log(steps, {{"accuracy", share}});
+    std::printf("\n  recalled %.2f %% of %lld fresh sequences (chance %.1f %%)\n\n", 100 * share,
+                static_cast<long long>(eval_batches * task.batch), 200.0 / static_cast<double>(task.vocab_size));
+    save_safetensors(folder.file("model.safetensors"), model.state_dict());
+    example::write_chart(folder.file("loss.png"), "associative recall: training loss", "step",
+                         {{"loss", folder.series("loss")}});
+    if (share < at_least) {
+      std::printf("Accuracy is below the %.1f %% asked for.\n", 100 * at_least);
+      return 1;
+    }
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "recall: %s\n", e.what());
+    return 2;
+  }
+}
