@@ -29,6 +29,10 @@
 #include <halo/core/state_dict.h>
 #include <halo/core/stream.h>
 #include <halo/core/tensor.h>
+#include <halo/data/fasta.h>
+#include <halo/data/images.h>
+#include <halo/data/loader.h>
+#include <halo/data/transform.h>
 #include <halo/io/checkpoint.h>
 #include <halo/io/dlpack.h>
 #include <halo/io/npy.h>
