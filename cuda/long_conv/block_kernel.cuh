@@ -65,14 +65,21 @@ struct BlockTransform {
   __device__ static void load_twiddles(C (&w)[Levels], const C* table, int owner, int position) {
     const C* at = table + (owner * (Levels * Positions) + position);
 #pragma unroll
-    for (int l = 0; l < Levels; ++l) w[l] = at[l * Positions];
+    for (int l = 0; l < Levels; ++l) w[l] = load_constant(at + l * Positions);
   }
 
+  // The twiddles of a pass are loaded before the exchange that precedes it, which hides their latency.
   __device__ void forward(C (&v)[kElements]) const {
     {
       C w[5];
       load_twiddles<1>(w, tables.first, residue, 0);
       split_pass<5>(v, w);
+    }
+    constexpr int kGroups = kElements >> kSecond;
+    C w[kGroups][kSecond];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      load_twiddles<32>(w[g], tables.second, residue, (group(kSecond) + g * Shape::kWarp) >> kThird);
     }
     C* at = first_pass();
 #pragma unroll
@@ -81,24 +88,27 @@ struct BlockTransform {
     at = second_pass();
     each<kSecond, true>(kStride, [&](int i, int d) { v[i] = at[d]; });
 #pragma unroll
-    for (int g = 0; g < kElements >> kSecond; ++g) {
-      C w[kSecond];
-      const int block = (group(kSecond) + g * Shape::kWarp) >> kThird;
-      load_twiddles<32>(w, tables.second, residue, block);
-      split_pass<kSecond>(v + (g << kSecond), w);
-    }
-    if constexpr (kThird > 0) {
-      each<kSecond, false>(kStride, [&](int i, int d) { at[d] = v[i]; });
-      __syncwarp();
-      at = third_pass();
-      each<kThird, true>(1, [&](int i, int d) { v[i] = at[d]; });
+    for (int g = 0; g < kGroups; ++g) split_pass<kSecond>(v + (g << kSecond), w[g]);
+    if constexpr (kThird > 0) forward_third(v);
+  }
+
+  __device__ void forward_third(C (&v)[kElements]) const {
+    constexpr int kGroups = kElements >> kThird, kBlocks = Shape::kSize >> kThird;
+    constexpr int kEarly = kGroups > 4 ? 4 : kGroups;  // no more than registers allow
+    C w[kGroups][kThird];
 #pragma unroll
-      for (int g = 0; g < kElements >> kThird; ++g) {
-        C w[kThird];
-        constexpr int kBlocks = Shape::kSize >> kThird;
-        load_twiddles<kBlocks>(w, tables.third, residue, group(kThird) + g * Shape::kWarp);
-        split_pass<kThird>(v + (g << kThird), w);
-      }
+    for (int g = 0; g < kEarly; ++g) {
+      load_twiddles<kBlocks>(w[g], tables.third, residue, group(kThird) + g * Shape::kWarp);
+    }
+    C* at = second_pass();
+    each<kSecond, false>(kStride, [&](int i, int d) { at[d] = v[i]; });
+    __syncwarp();
+    at = third_pass();
+    each<kThird, true>(1, [&](int i, int d) { v[i] = at[d]; });
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      if (g >= kEarly) load_twiddles<kBlocks>(w[g], tables.third, residue, group(kThird) + g * Shape::kWarp);
+      split_pass<kThird>(v + (g << kThird), w[g]);
     }
   }
 
@@ -107,25 +117,25 @@ struct BlockTransform {
     if constexpr (kThird > 0) {
 #pragma unroll
       for (int g = 0; g < kElements >> kThird; ++g) merge_pass_at_origin<kThird>(v + (g << kThird));
+      C w[kSecond];
+      load_twiddles<kStride>(w, tables.merge_second, 0, group(kSecond) & (kStride - 1));
       C* to = third_pass();
       each<kThird, true>(1, [&](int i, int d) { to[d] = v[i]; });
       __syncwarp();
       each<kSecond, false>(kStride, [&](int i, int d) { v[i] = at[d]; });
-      C w[kSecond];
-      load_twiddles<kStride>(w, tables.merge_second, 0, group(kSecond) & (kStride - 1));
 #pragma unroll
       for (int g = 0; g < kElements >> kSecond; ++g) merge_pass<kSecond>(v + (g << kSecond), w);
     } else {
 #pragma unroll
       for (int g = 0; g < kElements >> kSecond; ++g) merge_pass_at_origin<kSecond>(v + (g << kSecond));
     }
+    C w[5];
+    load_twiddles<kThreads>(w, tables.merge_first, 0, thread);
     each<kSecond, true>(kStride, [&](int i, int d) { at[d] = v[i]; });
     sync();
     at = first_pass();
 #pragma unroll
     for (int e = 0; e < kElements; ++e) v[e] = at[Shape::pad(e * kThreads)];
-    C w[5];
-    load_twiddles<kThreads>(w, tables.merge_first, 0, thread);
     merge_pass<5>(v, w);
   }
 
@@ -133,7 +143,7 @@ struct BlockTransform {
   /// unless `Both`.
   template <bool Both>
   __device__ void unweight(C (&v)[kElements]) const {
-    const C base = tables.merge_first[5 * kThreads + thread];
+    const C base = load_constant(tables.merge_first + 5 * kThreads + thread);
     static_for<kElements>([&](auto element) {
       constexpr int e = decltype(element)::value;
       const C z = v[e] * base, c = root<-e, 4 * kElements, Real>();
@@ -204,7 +214,7 @@ struct BlockWork {
                                      : args.grad_residues;
       const C* from = own(all, step == Step::Filter ? 0 : b);
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) v[e] = from[e * kThreads];
+      for (int e = 0; e < kElements; ++e) v[e] = load_streaming(from + e * kThreads);
       return;
     }
 #pragma unroll
@@ -242,7 +252,7 @@ struct BlockWork {
                                         : args.grad_residues;
       C* to = own(all, step == Step::WeightGrad ? task.chunk : b);
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) to[e * kThreads] = v[e];
+      for (int e = 0; e < kElements; ++e) store_streaming(to + e * kThreads, v[e]);
     } else if (step == Step::WeightGrad) {
       transform.template unweight<true>(v);
       const int64_t row = task.chunk * args.sizes.channels + args.sizes.first_channel + task.channel;
@@ -250,6 +260,25 @@ struct BlockWork {
     } else {
       transform.template unweight<false>(v);
       store_row(v, step == Step::Input ? args.input_out : args.grad_out, args.sizes.dtype, span(b));
+    }
+  }
+
+  /// sum += v conj(input), a batch of loads ahead of the stores that the compiler will not move them across.
+  __device__ static void add_products(const C (&v)[kElements], const C* input, C* sum, bool first) {
+    constexpr int kBatch = 8;
+#pragma unroll
+    for (int start = 0; start < kElements; start += kBatch) {
+      C p[kBatch], before[kBatch];
+#pragma unroll
+      for (int e = 0; e < kBatch; ++e) {
+        p[e] = load_far(input + (start + e) * kThreads);
+        before[e] = first ? C{0, 0} : load_far(sum + (start + e) * kThreads);
+      }
+#pragma unroll
+      for (int e = 0; e < kBatch; ++e) {
+        p[e] = times_conj(v[start + e], p[e]);
+        sum[(start + e) * kThreads] = {before[e].re + p[e].re, before[e].im + p[e].im};
+      }
     }
   }
 
@@ -272,29 +301,22 @@ struct BlockWork {
       }
       if (!args.input_inverse) return false;
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) v[e] = v[e] * filter[e * kThreads];
+      for (int e = 0; e < kElements; ++e) v[e] = v[e] * load_far(filter + e * kThreads);
       return true;
     }
     if (step == Step::Grad) {
-      if (args.weight_grad) {
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) {
-          C p = times_conj(v[e], input[e * kThreads]);
-          if (!first) {
-            const C before = sum[e * kThreads];
-            p = {before.re + p.re, before.im + p.im};
-          }
-          sum[e * kThreads] = p;
-        }
-      }
+      if (args.weight_grad) add_products(v, input, sum, first);
       if (!args.grad_inverse) return false;
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) v[e] = times_conj(v[e], filter[e * kThreads]);
+      for (int e = 0; e < kElements; ++e) v[e] = times_conj(v[e], load_far(filter + e * kThreads));
       return true;
     }
     const Real scale = Real(1) / static_cast<Real>(args.sizes.points());
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) v[e] = {sum[e * kThreads].re * scale, sum[e * kThreads].im * scale};
+    for (int e = 0; e < kElements; ++e) {
+      const C total = load_far(sum + e * kThreads);
+      v[e] = {total.re * scale, total.im * scale};
+    }
     return true;
   }
 };
