@@ -21,7 +21,7 @@ struct BlockTransform {
   using Real = typename Shape::Real;
   using C = Complex<Real>;
   static constexpr int kElements = Shape::kElements, kThreads = Shape::kThreads;
-  static constexpr int kSecond = Shape::kSecond, kThird = Shape::kThird;
+  static constexpr int kFirst = Shape::kFirst, kSecond = Shape::kSecond, kThird = Shape::kThird;
   static constexpr int kStride = 1 << kThird;  // of the second pass
 
   C* shared;  // one row, padded
@@ -71,15 +71,15 @@ struct BlockTransform {
   // The twiddles of a pass are loaded before the exchange that precedes it, which hides their latency.
   __device__ void forward(C (&v)[kElements]) const {
     {
-      C w[5];
+      C w[kFirst];
       load_twiddles<1>(w, tables.first, residue, 0);
-      split_pass<5>(v, w);
+      split_pass<kFirst>(v, w);
     }
     constexpr int kGroups = kElements >> kSecond;
     C w[kGroups][kSecond];
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      load_twiddles<32>(w[g], tables.second, residue, (group(kSecond) + g * Shape::kWarp) >> kThird);
+      load_twiddles<kElements>(w[g], tables.second, residue, (group(kSecond) + g * Shape::kWarp) >> kThird);
     }
     C* at = first_pass();
 #pragma unroll
@@ -129,21 +129,21 @@ struct BlockTransform {
 #pragma unroll
       for (int g = 0; g < kElements >> kSecond; ++g) merge_pass_at_origin<kSecond>(v + (g << kSecond));
     }
-    C w[5];
+    C w[kFirst];
     load_twiddles<kThreads>(w, tables.merge_first, 0, thread);
     each<kSecond, true>(kStride, [&](int i, int d) { at[d] = v[i]; });
     sync();
     at = first_pass();
 #pragma unroll
     for (int e = 0; e < kElements; ++e) v[e] = at[Shape::pad(e * kThreads)];
-    merge_pass<5>(v, w);
+    merge_pass<kFirst>(v, w);
   }
 
   /// With one residue: multiplies by e(-n / (4 kSize)), which undoes the i of z^N - i. Only the real part is made
   /// unless `Both`.
   template <bool Both>
   __device__ void unweight(C (&v)[kElements]) const {
-    const C base = load_constant(tables.merge_first + 5 * kThreads + thread);
+    const C base = load_constant(tables.merge_first + kFirst * kThreads + thread);
     static_for<kElements>([&](auto element) {
       constexpr int e = decltype(element)::value;
       const C z = v[e] * base, c = root<-e, 4 * kElements, Real>();
@@ -202,7 +202,10 @@ struct BlockWork {
     } else if (step == Step::Filter) {
       load_filter(v, args.filter, args.sizes, task.channel, thread, kThreads);
     } else {
-      load_row(v, step == Step::Input ? args.input : args.grad, args.sizes.dtype, span(b));
+      Real x[kElements];
+      load_row(x, step == Step::Input ? args.input : args.grad, args.sizes.dtype, span(b));
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) v[e] = {x[e], 0};
     }
   }
 
@@ -221,24 +224,29 @@ struct BlockWork {
     for (int e = 0; e < kElements; ++e) v[e] = {0, 0};
 #pragma unroll 1
     for (int slice = 0; slice < args.sizes.residues(); ++slice) {
-      const C w = args.tables.slices[(task.residue << args.sizes.log_residues) + slice];
-      constexpr int kHalf = kElements / 2;  // fewer registers at a time
+      const C w = load_constant(args.tables.slices + (task.residue << args.sizes.log_residues) + slice);
+      const int first = slice * Shape::kSize;
+      if (step == Step::Filter) {
+        add_filter_slice(v, w, first);
+        continue;
+      }
+      Real x[kElements];
+      load_row(x, step == Step::Input ? args.input : args.grad, args.sizes.dtype, span(b, first));
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        C u[kHalf], *to = v + half * kHalf;
-        const int first = slice * Shape::kSize + half * kHalf * kThreads;
-        if (step == Step::Filter) {
-          load_filter(u, args.filter, args.sizes, task.channel, thread + first, kThreads);
+      for (int e = 0; e < kElements; ++e) v[e] = {fma(x[e], w.re, v[e].re), fma(x[e], w.im, v[e].im)};
+    }
+  }
+
+  __device__ void add_filter_slice(C (&v)[kElements], C w, int first) const {
+    constexpr int kPart = 8;  // few registers at a time
 #pragma unroll
-          for (int e = 0; e < kHalf; ++e) {
-            to[e] = {fma(-u[e].im, w.im, fma(u[e].re, w.re, to[e].re)),
-                     fma(u[e].im, w.re, fma(u[e].re, w.im, to[e].im))};
-          }
-        } else {
-          load_row(u, step == Step::Input ? args.input : args.grad, args.sizes.dtype, span(b, first));
+    for (int start = 0; start < kElements; start += kPart) {
+      C u[kPart];
+      load_filter(u, args.filter, args.sizes, task.channel, thread + first + start * kThreads, kThreads);
 #pragma unroll
-          for (int e = 0; e < kHalf; ++e) to[e] = {fma(u[e].re, w.re, to[e].re), fma(u[e].re, w.im, to[e].im)};
-        }
+      for (int e = 0; e < kPart; ++e) {
+        C& to = v[start + e];
+        to = {fma(-u[e].im, w.im, fma(u[e].re, w.re, to.re)), fma(u[e].im, w.re, fma(u[e].re, w.im, to.im))};
       }
     }
   }

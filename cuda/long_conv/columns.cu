@@ -86,7 +86,10 @@ __global__ void __launch_bounds__(Shape::kThreads)
   if (args.filter.weight) {
     load_filter(v, args.filter, sizes, at.channel, first, step);
   } else {
-    load_row(v, args.input, sizes.dtype, span_of(sizes, at.batch, at.channel, first, step));
+    Real x[Shape::kElements];
+    load_row(x, args.input, sizes.dtype, span_of(sizes, at.batch, at.channel, first, step));
+#pragma unroll
+    for (int e = 0; e < Shape::kElements; ++e) v[e] = {x[e], 0};
   }
   C w[Shape::kFirst];
   halving_twiddles(w, Real(0.25));

@@ -110,6 +110,7 @@ inline constexpr int kMaxLogSlices = 2;
 template <class Real>
 void launch_tables(const Sizes& sizes, const Tables<Real>& tables, cudaStream_t stream);
 /// Number of points in all tables together, and the tables laid out from `base`.
+template <class Real>
 int64_t table_points(int block, int log_residues);
 template <class Real>
 Tables<Real> place_tables(int block, int log_residues, Complex<Real>* base);

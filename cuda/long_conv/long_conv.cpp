@@ -162,7 +162,7 @@ struct Plan {
 
     Carver carver(workspace);
     args.tables =
-        place_tables(s.block, s.log_residues, take_points<Real>(carver, table_points(s.block, s.log_residues)));
+        place_tables(s.block, s.log_residues, take_points<Real>(carver, table_points<Real>(s.block, s.log_residues)));
     args.slots = take_points<Real>(carver, int64_t{slots} * args.slot_count * s.block);
     if (s.log_residues > 0) {
       if (args.split_first ? steps.input : steps.input_inverse)

@@ -67,17 +67,24 @@ struct RowSpan {
   int step, left;
 };
 
-/// v[e] = values * gate.
+/// x[e] = values * gate.
 template <int E, class Real>
-__device__ __forceinline__ void load_row(Complex<Real> (&v)[E], const RowIn& in, DType dtype, const RowSpan& span) {
+__device__ __forceinline__ void load_row(Real (&x)[E], const RowIn& in, DType dtype, const RowSpan& span) {
   with_access<Real>(dtype, [&](auto access) {
-    const auto* values = access.at(in.values, span.offset);
+    const auto load = [&](auto there) {
+      const auto* values = access.at(in.values, span.offset);
 #pragma unroll
-    for (int e = 0; e < E; ++e) v[e] = {access.load(values + e * span.step, e * span.step < span.left), Real(0)};
-    if (in.gate == nullptr) return;
-    const auto* gate = access.at(in.gate, span.offset);
+      for (int e = 0; e < E; ++e) x[e] = access.load(values + e * span.step, there(e));
+      if (in.gate == nullptr) return;
+      const auto* gate = access.at(in.gate, span.offset);
 #pragma unroll
-    for (int e = 0; e < E; ++e) v[e].re *= access.load(gate + e * span.step, e * span.step < span.left);
+      for (int e = 0; e < E; ++e) x[e] *= access.load(gate + e * span.step, there(e));
+    };
+    if (span.left > (E - 1) * span.step) {
+      load([](int) { return true; });
+    } else {
+      load([&](int e) { return e * span.step < span.left; });
+    }
   });
 }
 

@@ -13,20 +13,23 @@ namespace halo::cuda::long_conv {
 namespace {
 
 /// Extents [owners][levels][positions] of the six tables, in the order of Tables. Mirrors BlockShape, at run time.
+template <class Real>
 struct TableSizes {
   static constexpr int kTables = 6;
   int owners[kTables], levels[kTables], positions[kTables];
-  int log_block, log_residues;
+  int log_block, log_residues, first_levels;
 
-  __host__ __device__ TableSizes(int block, int log_residues_in) : log_block(0), log_residues(log_residues_in) {
+  __host__ __device__ TableSizes(int block, int log_residues_in)
+      : log_block(0), log_residues(log_residues_in), first_levels(0) {
     while ((1 << log_block) < block) ++log_block;
-    const int third = log_block <= 10 ? 0 : log_block - 9, second = log_block - 5 - third;
+    const auto [first, second, third] = pass_radices(log_block, log_elements<Real>(log_block));
+    first_levels = first;
     const int residues = 1 << log_residues;
-    set(0, residues, 5, 1);
-    set(1, residues, second, 32);
+    set(0, residues, first, 1);
+    set(1, residues, second, 1 << first);
     set(2, residues, third, block >> third);
     set(3, 1, second, 1 << third);
-    set(4, 1, 6, block / 32);  // five levels of the last pass, and the weight that undoes the i of z^N - i
+    set(4, 1, first + 1, block >> first);  // the levels of the last pass, and the weight that undoes the i of z^N - i
     set(5, residues, 1, log_residues <= kMaxLogSlices ? residues : 0);
   }
   __host__ __device__ int64_t points(int table) const {
@@ -50,7 +53,7 @@ __device__ unsigned reverse_low_bits(unsigned x, int bits) { return bits == 0 ? 
 
 template <class Real>
 __global__ void tables_kernel(int block, int log_residues, Complex<Real>* out) {
-  const TableSizes sizes(block, log_residues);
+  const TableSizes<Real> sizes(block, log_residues);
   const int64_t all = sizes.points();
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (index >= all) return;
@@ -63,13 +66,14 @@ __global__ void tables_kernel(int block, int log_residues, Complex<Real>* out) {
   const int owner = static_cast<int>(i / positions / sizes.levels[table]);
   double turns;
   if (table < 3) {  // e(theta / 2^(level+1)) of one block among all blocks of its size
-    const int log_blocks = log_residues + (table == 0 ? 0 : table == 1 ? 5 : 5 + sizes.levels[1]);
+    const int log_blocks = log_residues + (table == 0 ? 0 : sizes.first_levels + (table == 1 ? 0 : sizes.levels[1]));
     const unsigned block_index = static_cast<unsigned>(owner * positions + position);
     const double theta = ldexp(0.25 + reverse_low_bits(block_index, log_blocks), -log_blocks);
     turns = ldexp(theta, -(level + 1));
   } else if (table == 5) {  // e(theta slice)
     turns = ldexp(0.25 + reverse_low_bits(static_cast<unsigned>(owner), log_residues), -log_residues) * position;
-  } else if (level < 5) {  // e(-o / (2^(level+1) s0)), s0 = the number of positions
+  } else if (level <
+             sizes.levels[table] - (table == 4 ? 1 : 0)) {  // e(-o / (2^(level+1) s0)), s0 = the number of positions
     turns = -static_cast<double>(position) / ldexp(static_cast<double>(positions), level + 1);
   } else {
     turns = -static_cast<double>(position) / (4.0 * block);
@@ -98,13 +102,16 @@ __global__ void finish_kernel(const __grid_constant__ FinishArgs<Real> args) {
 
 }  // namespace
 
-int64_t table_points(int block, int log_residues) { return TableSizes(block, log_residues).points(); }
+template <class Real>
+int64_t table_points(int block, int log_residues) {
+  return TableSizes<Real>(block, log_residues).points();
+}
 
 template <class Real>
 Tables<Real> place_tables(int block, int log_residues, Complex<Real>* base) {
-  const TableSizes sizes(block, log_residues);
-  Complex<Real>* at[TableSizes::kTables];
-  for (int i = 0; i < TableSizes::kTables; ++i) {
+  const TableSizes<Real> sizes(block, log_residues);
+  Complex<Real>* at[TableSizes<Real>::kTables];
+  for (int i = 0; i < TableSizes<Real>::kTables; ++i) {
     at[i] = base;
     base += sizes.points(i);
   }
@@ -113,7 +120,7 @@ Tables<Real> place_tables(int block, int log_residues, Complex<Real>* base) {
 
 template <class Real>
 void launch_tables(const Sizes& sizes, const Tables<Real>& tables, cudaStream_t stream) {
-  const int64_t points = table_points(sizes.block, sizes.log_residues);
+  const int64_t points = table_points<Real>(sizes.block, sizes.log_residues);
   launch("long_conv_tables", tables_kernel<Real>, dim3(static_cast<unsigned>((points + 127) / 128)), dim3(128), 0,
          stream, sizes.block, sizes.log_residues, tables.first);
 }
@@ -125,6 +132,8 @@ void launch_finish(const FinishArgs<Real>& args, cudaStream_t stream) {
          dim3(256), 0, stream, args);
 }
 
+template int64_t table_points<float>(int, int);
+template int64_t table_points<double>(int, int);
 template Tables<float> place_tables<float>(int, int, Complex<float>*);
 template Tables<double> place_tables<double>(int, int, Complex<double>*);
 template void launch_tables<float>(const Sizes&, const Tables<float>&, cudaStream_t);
