@@ -16,7 +16,7 @@ namespace halo::cuda::long_conv {
 /// Forward and inverse transforms of one row, 32 points a thread. Element e of thread t is point t + e kThreads before
 /// forward() and after inverse(); in between it is a frequency whose place only these two know. Of the second and third
 /// pass thread t does whole radix groups, such that a warp stays within its own 1024 points.
-template <class Shape>
+template <class Shape, bool kResidues>
 struct BlockTransform {
   using Real = typename Shape::Real;
   using C = Complex<Real>;
@@ -69,8 +69,11 @@ struct BlockTransform {
   }
 
   // The twiddles of a pass are loaded before the exchange that precedes it, which hides their latency.
-  __device__ void forward(C (&v)[kElements]) const {
-    {
+  // `real`: all imaginary parts are zero.
+  __device__ void forward(C (&v)[kElements], bool real) const {
+    if constexpr (!kResidues) {
+      split_pass_at_root<kFirst>(v, real);
+    } else {
       C w[kFirst];
       load_twiddles<1>(w, tables.first, residue, 0);
       split_pass<kFirst>(v, w);
@@ -112,7 +115,8 @@ struct BlockTransform {
     }
   }
 
-  __device__ void inverse(C (&v)[kElements]) const {
+  // `both`: imaginary parts are wanted too.
+  __device__ void inverse(C (&v)[kElements], bool both) const {
     C* at = second_pass();
     if constexpr (kThird > 0) {
 #pragma unroll
@@ -136,20 +140,16 @@ struct BlockTransform {
     at = first_pass();
 #pragma unroll
     for (int e = 0; e < kElements; ++e) v[e] = at[Shape::pad(e * kThreads)];
-    merge_pass<kFirst>(v, w);
-  }
-
-  /// With one residue: multiplies by e(-n / (4 kSize)), which undoes the i of z^N - i. Only the real part is made
-  /// unless `Both`.
-  template <bool Both>
-  __device__ void unweight(C (&v)[kElements]) const {
-    const C base = load_constant(tables.merge_first + kFirst * kThreads + thread);
-    static_for<kElements>([&](auto element) {
-      constexpr int e = decltype(element)::value;
-      const C z = v[e] * base, c = root<-e, 4 * kElements, Real>();
-      v[e].re = fma(-z.im, c.im, z.re * c.re);
-      if constexpr (Both) v[e].im = fma(z.im, c.re, z.re * c.im);
-    });
+    if constexpr (kResidues) {
+      merge_pass<kFirst>(v, w);
+    } else {
+      const C weight = load_constant(tables.merge_first + kFirst * kThreads + thread);
+      if (both) {
+        merge_last_pass<kFirst, true>(v, w, weight);
+      } else {
+        merge_last_pass<kFirst, false>(v, w, weight);
+      }
+    }
   }
 };
 
@@ -251,7 +251,7 @@ struct BlockWork {
     }
   }
 
-  __device__ void store(C (&v)[kElements], Step step, int64_t b, const BlockTransform<Shape>& transform) const {
+  __device__ void store(C (&v)[kElements], Step step, int64_t b) const {
     const bool live = task.live && (step == Step::WeightGrad || b < task.rows_end);
     if (!live) return;
     if constexpr (kResidues) {
@@ -262,11 +262,9 @@ struct BlockWork {
 #pragma unroll
       for (int e = 0; e < kElements; ++e) store_streaming(to + e * kThreads, v[e]);
     } else if (step == Step::WeightGrad) {
-      transform.template unweight<true>(v);
       const int64_t row = task.chunk * args.sizes.channels + args.sizes.first_channel + task.channel;
       store_filter_grad(v, args.weight_grad_sums + row * args.sizes.kernel, args.sizes, thread, kThreads);
     } else {
-      transform.template unweight<false>(v);
       store_row(v, step == Step::Input ? args.input_out : args.grad_out, args.sizes.dtype, span(b));
     }
   }
@@ -347,7 +345,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBlocksPerMultiprocessor
   for (int64_t base = int64_t{blockIdx.x} * Shape::kRows; base < args.tasks;
        base += int64_t{gridDim.x} * Shape::kRows) {
     const Task<Real> task(args, base + row);
-    const BlockTransform<Shape> transform{shared, thread, task.residue, args.tables};
+    const BlockTransform<Shape, kResidues> transform{shared, thread, task.residue, args.tables};
     const BlockWork<Shape, kResidues> work{args, task, thread};
     for (int i = 0; i <= last + (args.weight_grad ? 1 : 0); ++i) {
       const bool input_turn = args.input_step && (!args.grad_step || i % 2 == 1);
@@ -356,7 +354,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBlocksPerMultiprocessor
       C v[Shape::kElements];
       if (step != Step::WeightGrad) {
         work.load(v, step, b);
-        transform.forward(v);
+        transform.forward(v, step != Step::Filter || args.sizes.center == 0);
       } else {
         transform.sync();  // others may still read what the last inverse left
       }
@@ -364,8 +362,8 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBlocksPerMultiprocessor
         transform.sync();  // no inverse, whose barrier would keep the next forward from writing too early
         continue;
       }
-      transform.inverse(v);
-      work.store(v, step, b, transform);
+      transform.inverse(v, step == Step::WeightGrad);
+      work.store(v, step, b);
     }
   }
 }

@@ -170,12 +170,42 @@ __device__ __forceinline__ void split_pass(Complex<Real>* v, const Complex<Real>
   });
 }
 
-/// Inverse radix 2^Q pass on v[0..2^Q), elements at positions o + e s0 of a block of 2^Q s0. w[l] = e(-o / (2^(l+1)
-/// s0)).
+/// split_pass for the whole of z^N - i (theta = 1/4), where every twiddle is a constant: fewer operations, and fewer
+/// register reads, which is what bounds the other passes. `real` says that all imaginary parts are zero.
 template <int Q, class Real>
+__device__ __forceinline__ void split_pass_at_root(Complex<Real>* v, bool real) {
+  constexpr int kHalf = 1 << (Q - 1);
+  constexpr double kRootOfHalf = cos_turns(1, 8);
+  constexpr Real w = static_cast<Real>(kRootOfHalf);  // e(1/8) = w + i w
+  if (real) {
+#pragma unroll
+    for (int k = 0; k < kHalf; ++k) {
+      const Real a = v[k].re, b = v[k + kHalf].re;
+      v[k] = {fma(w, b, a), w * b};
+      v[k + kHalf] = {fma(-w, b, a), -w * b};
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kHalf; ++k) butterfly(v[k], v[k + kHalf], Complex<Real>{w, w});
+  }
+  static_for<Q - 1>([&](auto level) {
+    constexpr int l = decltype(level)::value + 1, half = 1 << (Q - 1 - l);
+    static_for<1 << l>([&](auto block) {
+      constexpr int b = decltype(block)::value;
+#pragma unroll
+      for (int k = 0; k < half; ++k) {
+        butterfly(v[2 * b * half + k], v[(2 * b + 1) * half + k], root<1 + 4 * reverse_bits(b, l), 8 << l, Real>());
+      }
+    });
+  });
+}
+
+/// Inverse radix 2^Q pass on v[0..2^Q), elements at positions o + e s0 of a block of 2^Q s0; of its levels those from
+/// Begin to End. w[l] = e(-o / (2^(l+1) s0)).
+template <int Q, int Begin = 0, int End = Q, class Real>
 __device__ __forceinline__ void merge_pass(Complex<Real>* v, const Complex<Real>* w) {
-  static_for<Q>([&](auto level) {
-    constexpr int l = decltype(level)::value, half = 1 << l, count = half == 1 ? 1 : half / 2;
+  static_for<End - Begin>([&](auto level) {
+    constexpr int l = Begin + decltype(level)::value, half = 1 << l, count = half == 1 ? 1 : half / 2;
     static_for<count>([&](auto position) {
       constexpr int m = decltype(position)::value;
       Complex<Real> t = w[l];
@@ -188,6 +218,23 @@ __device__ __forceinline__ void merge_pass(Complex<Real>* v, const Complex<Real>
         for (int e = m + half / 2; e < (1 << Q); e += 2 * half) butterfly(v[e], v[e + half], minus_it);
       }
     });
+  });
+}
+
+/// The last merge pass of z^N - i, with the factor e(-n / (4 N)) that undoes the i: `weight` is its value at position
+/// o, and n = o + e N / 2^Q. Imaginary parts are made only if `Both`.
+template <int Q, bool Both, class Real>
+__device__ __forceinline__ void merge_last_pass(Complex<Real>* v, Complex<Real>* w, Complex<Real> weight) {
+  merge_pass<Q, 0, Q - 1>(v, w);
+#pragma unroll
+  for (int e = 0; e < 1 << (Q - 1); ++e) v[e] = v[e] * weight;  // (a + w b) weight = a weight + (w weight) b
+  w[Q - 1] = w[Q - 1] * weight;
+  merge_pass<Q, Q - 1, Q>(v, w);
+  static_for<1 << Q>([&](auto element) {
+    constexpr int e = decltype(element)::value;
+    const Complex<Real> z = v[e], c = root<-e, 4 << Q, Real>();
+    v[e].re = fma(-z.im, c.im, z.re * c.re);
+    if constexpr (Both) v[e].im = fma(z.im, c.re, z.re * c.im);
   });
 }
 
