@@ -183,6 +183,7 @@ struct BlockWork {
   const BlockArgs<Real>& args;
   const Task<Real>& task;
   int thread;
+  C* near;  // shared memory for kNear points of the input's spectrum, kBlock apart
 
   /// Points of `residues` [outer, channel_count, residues, block] that belong to this task and thread.
   __device__ C* own(C* residues, int64_t outer) const {
@@ -270,14 +271,14 @@ struct BlockWork {
   }
 
   /// sum += v conj(input), a batch of loads ahead of the stores that the compiler will not move them across.
-  __device__ static void add_products(const C (&v)[kElements], const C* input, C* sum, bool first) {
+  __device__ void add_products(const C (&v)[kElements], const C* input, C* sum, bool first) const {
     constexpr int kBatch = 8;
 #pragma unroll
     for (int start = 0; start < kElements; start += kBatch) {
       C p[kBatch], before[kBatch];
 #pragma unroll
       for (int e = 0; e < kBatch; ++e) {
-        p[e] = load_far(input + (start + e) * kThreads);
+        p[e] = start + e < Shape::kNear ? near[(start + e) * Shape::kBlock] : load_far(input + (start + e) * kThreads);
         before[e] = first ? C{0, 0} : load_far(sum + (start + e) * kThreads);
       }
 #pragma unroll
@@ -303,7 +304,8 @@ struct BlockWork {
     if (step == Step::Input) {
       if (args.weight_grad) {
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) input[e * kThreads] = v[e];
+        for (int e = 0; e < kElements; ++e)
+          *(e < Shape::kNear ? near + e * Shape::kBlock : input + e * kThreads) = v[e];
       }
       if (!args.input_inverse) return false;
 #pragma unroll
@@ -338,6 +340,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBlocksPerMultiprocessor
   const int row = static_cast<int>(threadIdx.x / Shape::kThreads),
             thread = static_cast<int>(threadIdx.x % Shape::kThreads);
   C* shared = reinterpret_cast<C*>(shared_bytes) + row * Shape::kRowStride;
+  C* near = reinterpret_cast<C*>(shared_bytes) + Shape::kRows * Shape::kRowStride + threadIdx.x;
   C* slots = args.slots + (int64_t{blockIdx.x} * Shape::kRows + row) * args.slot_count * Shape::kSize + thread;
   const int steps_a_row = (args.input_step ? 1 : 0) + (args.grad_step ? 1 : 0);
   const int last = args.rows_per_chunk * steps_a_row;
@@ -346,7 +349,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBlocksPerMultiprocessor
        base += int64_t{gridDim.x} * Shape::kRows) {
     const Task<Real> task(args, base + row);
     const BlockTransform<Shape, kResidues> transform{shared, thread, task.residue, args.tables};
-    const BlockWork<Shape, kResidues> work{args, task, thread};
+    const BlockWork<Shape, kResidues> work{args, task, thread, near};
     for (int i = 0; i <= last + (args.weight_grad ? 1 : 0); ++i) {
       const bool input_turn = args.input_step && (!args.grad_step || i % 2 == 1);
       const Step step = i == 0 ? Step::Filter : i > last ? Step::WeightGrad : input_turn ? Step::Input : Step::Grad;

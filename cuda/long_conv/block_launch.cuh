@@ -30,8 +30,8 @@ void launch_block(const BlockArgs<Real>& args, int grid, cudaStream_t stream) {
     if constexpr (Shape::kSize == kLargestBlock) {
       if (args.sizes.log_residues > 0) kernel = block_kernel<Shape, true>;
     }
-    launch("long_conv_block", kernel, dim3(static_cast<unsigned>(grid)), dim3(Shape::kBlock), Shape::kSharedBytes,
-           stream, args);
+    const std::size_t shared = Shape::kSharedBytes + (args.weight_grad ? Shape::kNearBytes : 0);
+    launch("long_conv_block", kernel, dim3(static_cast<unsigned>(grid)), dim3(Shape::kBlock), shared, stream, args);
   });
 }
 

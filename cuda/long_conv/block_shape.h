@@ -5,6 +5,9 @@
 
 #include <cuda_runtime.h>
 
+#ifndef HALO_NEAR
+#define HALO_NEAR 233472
+#endif
 namespace halo::cuda::long_conv {
 
 /// Rows longer than this, the largest block, are made of residues of this size.
@@ -52,6 +55,16 @@ struct BlockShape {
 
   /// Registers a thread: 128 for 32 points of float32, 64 for 16; float64 takes all 255.
   static constexpr int kBlocksPerMultiprocessor = (sizeof(Real) == 8 ? 256 : 16384 / kElements) / kBlock;
+
+  /// Backward keeps this many of a thread's points of one spectrum in the shared memory that the exchange leaves free,
+  /// and the rest in the workspace: what the multiprocessors have in flight is more than the second-level cache holds.
+  static constexpr int kSharedOfMultiprocessor = HALO_NEAR;  // bytes, 1024 of them reserved in each block
+  static constexpr int kNear =
+      sizeof(Real) == 8 ? 0
+                        : (kSharedOfMultiprocessor / kBlocksPerMultiprocessor - 1024 - static_cast<int>(kSharedBytes)) /
+                              (2 * static_cast<int>(sizeof(Real)) * kBlock);
+  static_assert(kNear >= 0 && kNear <= kElements);
+  static constexpr std::size_t kNearBytes = std::size_t{2} * sizeof(Real) * kBlock * kNear;
 };
 
 }  // namespace halo::cuda::long_conv
