@@ -5,9 +5,6 @@
 
 #include <cuda_runtime.h>
 
-#ifndef HALO_NEAR
-#define HALO_NEAR 233472
-#endif
 namespace halo::cuda::long_conv {
 
 /// Rows longer than this, the largest block, are made of residues of this size.
@@ -56,9 +53,11 @@ struct BlockShape {
   /// Registers a thread: 128 for 32 points of float32, 64 for 16; float64 takes all 255.
   static constexpr int kBlocksPerMultiprocessor = (sizeof(Real) == 8 ? 256 : 16384 / kElements) / kBlock;
 
-  /// Backward keeps this many of a thread's points of one spectrum in the shared memory that the exchange leaves free,
-  /// and the rest in the workspace: what the multiprocessors have in flight is more than the second-level cache holds.
-  static constexpr int kSharedOfMultiprocessor = HALO_NEAR;  // bytes, 1024 of them reserved in each block
+  /// Backward keeps this many of a thread's points of one spectrum in shared memory that the exchange leaves free, and
+  /// the rest in the workspace: what all multiprocessors have in flight is more than the second-level cache holds. More
+  /// than 196 KB a multiprocessor would leave the first-level cache too little. Each block has 1 KB reserved by the
+  /// system.
+  static constexpr int kSharedOfMultiprocessor = 196 * 1024;
   static constexpr int kNear =
       sizeof(Real) == 8 ? 0
                         : (kSharedOfMultiprocessor / kBlocksPerMultiprocessor - 1024 - static_cast<int>(kSharedBytes)) /
