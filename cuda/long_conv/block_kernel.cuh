@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBlocksPerMultiprocessor
     const Task<Real> task(args, base + row);
     const BlockTransform<Shape, kResidues> transform{shared, thread, task.residue, args.tables};
     const BlockWork<Shape, kResidues> work{args, task, thread, near};
-    for (int i = 0; i <= last + (args.weight_grad ? 1 : 0); ++i) {
+    for (int i = args.filter_step() ? 0 : 1; i <= last + (args.weight_grad ? 1 : 0); ++i) {
       const bool input_turn = args.input_step && (!args.grad_step || i % 2 == 1);
       const Step step = i == 0 ? Step::Filter : i > last ? Step::WeightGrad : input_turn ? Step::Input : Step::Grad;
       const int64_t b = task.first_row + (i - 1) / steps_a_row;

@@ -63,6 +63,7 @@ struct BlockArgs {
   int chunks, rows_per_chunk;  // the batch in pieces, each a task of its own
   int64_t tasks;               // chunks x channel_count x residues
   bool input_step, input_inverse, grad_step, grad_inverse, weight_grad;
+  __host__ __device__ bool filter_step() const { return input_inverse || grad_inverse; }
   RowIn input, grad;
   RowOut input_out, grad_out;
   Filter filter;

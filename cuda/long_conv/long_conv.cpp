@@ -195,7 +195,9 @@ struct Plan {
     const Sizes& s = args.sizes;
     const int64_t rows = s.batch * s.channel_count;
     if (args.split_first) {
-      launch_split(SplitArgs<Real>{s, s.channel_count, {}, args.filter, args.filter_residues}, stream);
+      if (args.filter_step()) {
+        launch_split(SplitArgs<Real>{s, s.channel_count, {}, args.filter, args.filter_residues}, stream);
+      }
       if (args.input_step) launch_split(SplitArgs<Real>{s, rows, args.input, {}, args.input_residues}, stream);
       if (args.grad_step) launch_split(SplitArgs<Real>{s, rows, args.grad, {}, args.grad_residues}, stream);
     }

@@ -20,7 +20,7 @@
 
 namespace halo::cuda {
 
-/// Operands of both passes: dense device arrays.
+/// Operands of both passes: dense device arrays. In backward an operand that no wanted gradient depends on may be null.
 struct LongConvOperands {
   LongConvProblem problem;
   DType dtype = DType::Float32;         ///< of x, gates, output and their gradients
