@@ -224,6 +224,13 @@ TEST_F(LongConvCuda, BFloat16) {
   EXPECT_GT(error(run(c).y, expected(c, 100).y), 2 * kBFloatBound);
 }
 
+TEST_F(LongConvCuda, Float64) {
+  for (int64_t length : {300, 9001}) {
+    const Case<double> c(2, 2, length, 201, false, true);
+    expect_close(run(c), expected(c), true, 1e-13);
+  }
+}
+
 TEST_F(LongConvCuda, GradientsAskedForAlone) {
   for (int64_t length : {100, 9000, 40001}) {
     const Case<float> c(2, 2, length, 33, false, false);
