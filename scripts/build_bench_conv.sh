@@ -20,7 +20,7 @@ $(OUTPUT): $(OBJECTS)
 $(WORK)/%.o: %
 	@mkdir -p $(dir $@)
 	$(NVCC) $(subst room,$(WORK)/include,$(FLAGS)) -DHALO_COMMIT='"$(COMMIT)"' -x cu -c -o $@ $< > $@.log 2>&1 || { cat $@.log; false; }
-	@grep -h -E 'warning|[1-9][0-9]* bytes spill' $@.log || true
+	@grep -h -E 'warning|C75|[1-9][0-9]* bytes spill' $@.log || true
 -include $(OBJECTS:.o=.d)
 MAKE
 COMMIT=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)

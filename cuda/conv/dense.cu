@@ -51,6 +51,7 @@ std::shared_ptr<const std::optional<DensePlan>> plan_for(const ConvProblem& prob
   relevant.pass = config.pass;
   relevant.dtype = config.dtype;
   relevant.precision = config.precision;
+  relevant.alignment = config.alignment >= 16 ? 16 : 4;
   const PlanKey key{problem, relevant, device.hopper ? device.multiprocessors : 0};
   const std::lock_guard lock(mutex);
   if (const auto found = plans.find(key); found != plans.end()) return found->second;

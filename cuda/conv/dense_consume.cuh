@@ -28,10 +28,10 @@ struct DenseRow {
   }
 };
 
-/// Where a row's outputs go in one item, and how many grouped positions of it exist.
+/// Where a row's outputs go in one item, and which of its grouped positions exist.
 struct DenseRowTarget {
   static constexpr uint32_t kGuards = 512u | 512u << 10 | 512u << 20;
-  int64_t position;  ///< flat position of the row's first output
+  int64_t position;  ///< element offset of the row's first output in the item's first channel
   uint32_t limit;    ///< three fields of 511 + (positions that exist, at most 512)
   uint32_t skip;     ///< three fields: positions before the first that exists
 
@@ -41,7 +41,9 @@ struct DenseRowTarget {
     const int at[3] = {(item.q0[0] + row.d) * p.out_step[0] + phase.j0[0],
                        (item.q0[1] + row.h) * p.out_step[1] + phase.j0[1],
                        (item.q0[2] + row.w) * p.out_step[2] + phase.j0[2]};
-    position = (int64_t{at[0]} * p.target_extent[1] + at[1]) * p.target_extent[2] + at[2];
+    const int64_t channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.target_channels;
+    position = (int64_t{at[0]} * p.target_extent[1] + at[1]) * p.target_extent[2] + at[2] + channel * p.target_plane +
+               item.split * p.target_numel;
     limit = skip = 0;
     for (int axis = 0; axis < 3; ++axis) {
       const int exist = row.inside ? min(max(p.target_extent[axis] - at[axis], 0), 512) : 0;
@@ -52,6 +54,7 @@ struct DenseRowTarget {
   /// Whether the position `j` (DenseColumn) further on exists: no field falls below its guard bit.
   __device__ bool has(uint32_t j) const { return ((limit - j) & ((j | kGuards) - skip) & kGuards) == kGuards; }
 };
+static_assert(sizeof(DenseRowTarget) == 16);
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
 
@@ -67,6 +70,7 @@ struct DenseConsumer {
   const int thread;
   uint32_t row_byte[kTiles][2];
   RingCursor halo_ring, weight_ring;
+  uint32_t columns_held = ~0u;  // column tile whose columns are in shared memory
   float sum[kTiles][kRegisters];
   float part[kAccurate ? kTiles : 1][kRegisters];  // since the last promotion
   uint32_t high[2][4], low[kAccurate ? 2 : 1][4];  // two units of A fragments
@@ -81,9 +85,9 @@ struct DenseConsumer {
     }
   }
 
-  /// Row of accumulator half `h` of m64 tile `m`.
+  /// Row of accumulator half `h` of m64 tile `m`: a warp's rows are neighbours, so that it stores long runs.
   __device__ __forceinline__ int row_of(int m, int h) const {
-    return (thread / 128 * kTiles + m) * 64 + thread % 128 / 32 * 16 + h * 8 + thread % 32 / 4;
+    return thread / 32 * (16 * kTiles) + m * 16 + h * 8 + thread % 32 / 4;
   }
 
   __device__ __forceinline__ void release(uint32_t barrier) const {
@@ -103,12 +107,12 @@ struct DenseConsumer {
         high[buffer][i] = pair.high;
         low[buffer][i] = pair.low;
       } else {
-        high[buffer][i] = device::round_tf32(value[i]);
+        high[buffer][i] = device::round_tf32_by_cut(value[i]);
       }
     }
   }
 
-  /// The products of one k8 step for m64 tile `m`; `first` starts new sums.
+  /// The products of one k8 step for m64 tile `m`; `first` starts new partial sums.
   __device__ __forceinline__ void multiply(int buffer, int m, uint32_t weights, bool first) {
     const uint64_t b_high = device::core_matrix_descriptor(weights);
     device::wgmma_fence();
@@ -118,13 +122,25 @@ struct DenseConsumer {
       device::wgmma_tf32(part[m], high[buffer], b_low, 1);
       device::wgmma_tf32(part[m], high[buffer], b_high, 1);
     } else {
-      device::wgmma_tf32(sum[m], high[buffer], b_high, first ? 0 : 1);
+      device::wgmma_tf32(sum[m], high[buffer], b_high, 1);
     }
     device::wgmma_commit();
   }
 
+  /// Puts this warp's row targets into shared memory: the epilogue has no registers to work them out in.
+  __device__ __forceinline__ void describe_rows(const DenseItem& item) const {
+    __syncwarp();  // the last item's have been read
+    for (int i = thread % 32; i < 16 * kTiles; i += 32) {
+      const int row = thread / 32 * (16 * kTiles) + i;
+      const DenseRowTarget target(p, item, DenseRow(p, row));
+      store_shared_quad(s.rows + static_cast<uint32_t>(row) * 16, __builtin_bit_cast(uint4, target));
+    }
+    __syncwarp();
+  }
+
   /// All depth of one item into `sum`.
   __device__ __forceinline__ void accumulate(const DenseItem& item) {
+    describe_rows(item);
     const int steps = p.phase[item.phase].steps;
     const uint32_t table = s.table + static_cast<uint32_t>(p.phase[item.phase].table * 4 + thread % 4) * 8;
     const int stages = item.stages(p);
@@ -138,12 +154,10 @@ struct DenseConsumer {
     int step = 0, chunks_left = item.end_chunk - item.first_chunk;
     uint2 offsets = load_shared_pair(entry);
     gather(0, 0, halo, offsets);
-    if constexpr (kAccurate) {
 #pragma unroll
-      for (int m = 0; m < kTiles; ++m)
+    for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-        for (int i = 0; i < kRegisters; ++i) sum[m][i] = 0;
-    }
+      for (int i = 0; i < kRegisters; ++i) sum[m][i] = 0;
 #pragma unroll 1
     for (int stage = 0; stage < stages; ++stage) {
       device::barrier_wait(s.weights_full(weight_ring.stage), weight_ring.parity);
@@ -153,8 +167,7 @@ struct DenseConsumer {
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           const int buffer = (u * kTiles + m) % 2;
-          multiply(buffer, m, weights + static_cast<uint32_t>(u) * Traits::kStepFloats * 4,
-                   kAccurate ? u == 0 : stage + u == 0);
+          multiply(buffer, m, weights + static_cast<uint32_t>(u) * Traits::kStepFloats * 4, u == 0);
           device::wgmma_wait<1>();  // the unit before this one: its fragments may be overwritten
           if (!kAccurate && u == 0 && m == 0 && stage > 0) release_weights(1);
           if (m == kTiles - 1) {
@@ -171,6 +184,8 @@ struct DenseConsumer {
       }
       if constexpr (kAccurate) {
         device::wgmma_wait<0>();
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) device::wgmma_pin(part[m]);
         release_weights(0);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
@@ -181,6 +196,8 @@ struct DenseConsumer {
     }
     if constexpr (!kAccurate) {
       device::wgmma_wait<0>();
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) device::wgmma_pin(sum[m]);
       release_weights(1);
     }
     release(s.halo_empty(p, halo_ring.stage));
@@ -201,73 +218,103 @@ struct DenseConsumer {
     return s.halo + static_cast<uint32_t>(halo_ring.stage * p.halo_stage_words) * 4;
   }
 
-  /// Bias, (leaky) relu, stores; finish() does what is rare: smooth activations and results that are not finite.
-  __device__ __forceinline__ void store(const DenseItem& item) {
-    const DenseColumn* columns = p.columns + column_of(item, thread % 4 * 2);
-    float* target = target_of(item);
-    DenseRowTarget rows[kTiles][2];
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-      rows[m][0] = DenseRowTarget(p, item, DenseRow(p, row_of(m, 0)));
-      rows[m][1] = DenseRowTarget(p, item, DenseRow(p, row_of(m, 1)));
+  static constexpr int kPair = kTiles < 2 ? 1 : 2;    // m64 tiles whose results are stored together
+  static constexpr int kStoreRows = 16 * kPair;       // of a warp
+  static constexpr int kStorePitch = kStoreRows + 4;  // words: 4 mod 16, which keeps the turning free of bank conflicts
+  static_assert(Traits::kTurnWords == 8 * kStorePitch);
+
+  /// What lane `lane` stores in turn `i` of a block of 8 columns: consecutive lanes, consecutive addresses.
+  struct Place {
+    int row, column;
+    __device__ __forceinline__ Place(const DenseParams& p, int i, int lane) {
+      const int flat = i * 32 + lane;  // over (channel, row, neighbouring position)
+      const int within = flat & ((kStoreRows << p.span_log2) - 1);
+      row = within >> p.span_log2;
+      column = (flat - within) / kStoreRows + (within & ((1 << p.span_log2) - 1));
     }
+  };
+
+  /// Bias, (leaky) relu, stores, through a small turning buffer a warp: the tensor core's layout would scatter them.
+  /// A result that is not finite is stored as it is; finish() does what is rare.
+  __device__ __forceinline__ void store(const DenseItem& item) {
+    const uint32_t columns = own_columns(item);
+    const uint32_t turn = s.turn + static_cast<uint32_t>(thread / 32 * Traits::kTurnWords) * 4;
+    const uint32_t own = turn + static_cast<uint32_t>(thread % 4 * 2 * kStorePitch + thread % 32 / 4) * 4;
+    const int lane = thread % 32;
     bool all_finite = true;
 #pragma unroll
-    for (int i = 0; i < kRegisters; i += 4) {
+    for (int pair = 0; pair < kTiles / kPair; ++pair) {
+      auto row = row_target(pair, Place(p, 0, lane).row);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int4 words = __ldg(reinterpret_cast<const int4*>(columns + i * 2 + e));
-        const int64_t offset = (int64_t{words.y} << 32) | static_cast<uint32_t>(words.x);
-        if (offset < 0) continue;
+      for (int j = 0; j < kRegisters / 4; ++j) {
+        __syncwarp();  // the last block has been read
 #pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
+        for (int i = 0; i < 4 * kPair; ++i) {
+          const int m = i / 4, h = i / 2 % 2, e = i % 2;
+          store_shared(own + (e * kStorePitch + m * 16 + h * 8) * 4,
+                       __float_as_uint(sum[pair * kPair + m][j * 4 + i % 4]));
+        }
+        __syncwarp();
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            if (!rows[m][h].has(static_cast<uint32_t>(words.z))) continue;
-            const float value = sum[m][i + 2 * h + e];
-            all_finite = all_finite && is_finite(value);
-            const float biased = value + __int_as_float(words.w);
-            target[rows[m][h].position + offset] =
-                biased < 0 && p.negative_slope < 1 ? fmaf(biased, p.negative_slope, 0.0f) : biased;
-          }
+        for (int i = 0; i < kStoreRows / 4; ++i) {
+          const Place place(p, i, lane);
+          if (p.span_log2 != 0) row = row_target(pair, place.row);  // else it is the same in every turn
+          const auto column = __builtin_bit_cast(DenseColumn, load_shared_quad(columns + (j * 8 + place.column) * 16));
+          const float value = load_shared(turn + (place.column * kStorePitch + place.row) * 4);
+          const float biased = value + column.bias;
+          const float result = biased < 0 && p.negative_slope < 1 ? fmaf(biased, p.negative_slope, 0.0f) : biased;
+          const bool exists = column.offset >= 0 && row.has(column.j);
+          all_finite = all_finite && (is_finite(value) || !exists);
+          if (exists) p.target[row.position + column.offset] = is_finite(value) ? result : value;
         }
       }
     }
-    if (p.repair && !(all_finite && p.negative_slope <= 1)) finish(item, p.negative_slope > 1);
+    // The vote keeps the warp together: ring positions must stay in uniform registers.
+    if (p.repair && (p.negative_slope > 1 || __any_sync(~0u, !all_finite))) finish(item, columns);
   }
 
-  __device__ __forceinline__ int64_t column_of(const DenseItem& item, int column) const {
-    return (int64_t{item.group} * p.column_tiles.divisor + item.column_tile) * Traits::kColumns + column;
-  }
-  __device__ __forceinline__ float* target_of(const DenseItem& item) const {
-    const int64_t channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.target_channels;
-    return p.target + item.split * p.target_numel + channel * p.target_plane;
+  __device__ __forceinline__ DenseRowTarget row_target(int pair, int row) const {
+    const int own = thread / 32 * (16 * kTiles) + pair * kStoreRows + row;
+    return __builtin_bit_cast(DenseRowTarget, load_shared_quad(s.rows + static_cast<uint32_t>(own) * 16));
   }
 
-  /// Computes this thread's results that are not finite again, in plain float32; with `everything`, also applies the
-  /// activation to the others, which store() has left as they were.
-  __device__ __forceinline__ void finish(const DenseItem& item, bool everything) const {
-    static_assert(kTiles * kRegisters <= 128);
-    uint64_t bad[2] = {0, 0};
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-      for (int i = 0; i < kRegisters; ++i)
-        if (!is_finite(sum[m][i])) bad[(m * kRegisters + i) / 64] |= uint64_t{1} << (m * kRegisters + i) % 64;
-    float* target = target_of(item);
+  /// Looks at this thread's results again: what is not finite is computed in plain float32, and a smooth activation is
+  /// applied, which store() leaves out.
+  __device__ __forceinline__ void finish(const DenseItem& item, uint32_t columns) const {
+    constexpr int kTurns = kStoreRows / 4 * (kRegisters / 4);
 #pragma unroll 1
-    for (int bit = 0; bit < kTiles * kRegisters; ++bit) {
-      const bool again = ((bit < 64 ? bad[0] : bad[1]) >> bit % 64 & 1) != 0;
-      if (!again && !everything) continue;
-      const int i = bit % kRegisters;
-      const DenseRowTarget row(p, item, DenseRow(p, row_of(bit / kRegisters, i / 2 % 2)));
-      const DenseColumn& column = p.columns[column_of(item, i / 4 * 8 + thread % 4 * 2 + i % 2)];
+    for (int turn = 0; turn < kTurns * (kTiles / kPair); ++turn) {
+      const Place place(p, turn % (kStoreRows / 4), thread % 32);
+      const int block = turn % kTurns / (kStoreRows / 4);
+      const DenseRowTarget row = row_target(turn / kTurns, place.row);
+      const auto column = __builtin_bit_cast(DenseColumn, load_shared_quad(columns + (block * 8 + place.column) * 16));
       if (column.offset < 0 || !row.has(column.j)) continue;
       const int64_t at = row.position + column.offset;
-      const int64_t channel = int64_t{item.group} * p.target_channels + at / p.target_plane;
-      const float value = again ? plain.at(item.n, channel, at % p.target_plane) + column.bias : target[at];
-      target[at] = device::apply_activation(p.activation, value);
+      float result = p.target[at];
+      const bool finite = is_finite(result);
+      if (!finite) {
+        const int64_t channels = int64_t{p.target_channels} * p.groups.divisor;
+        result = plain.at(item.n, at / p.target_plane % channels, at % p.target_plane) + column.bias;
+      }
+      if (!finite || p.negative_slope > 1) p.target[at] = device::apply_activation(p.activation, result);
     }
+  }
+
+  /// The item's columns in this warpgroup's part of shared memory, brought there when the column tile changes.
+  __device__ __forceinline__ uint32_t own_columns(const DenseItem& item) {
+    const uint32_t shared = s.columns + static_cast<uint32_t>(thread / 128 * Traits::kColumns) * 16;
+    const uint32_t tile = item.group * p.column_tiles.divisor + item.column_tile;
+    if (tile != columns_held) {
+      columns_held = tile;
+      device::barrier_sync(1 + thread / 128, 128);  // nobody reads the old ones any more
+      if (thread % 128 < Traits::kColumns) {
+        store_shared_quad(
+            shared + static_cast<uint32_t>(thread % 128) * 16,
+            __ldg(reinterpret_cast<const uint4*>(p.columns) + int64_t{tile} * Traits::kColumns + thread % 128));
+      }
+      device::barrier_sync(1 + thread / 128, 128);
+    }
+    return shared;
   }
 };
 
@@ -275,7 +322,8 @@ template <class Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     dense_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PlainSum plain) {
   extern __shared__ __align__(128) float shared[];
-  const DenseShared s(p, Traits::kStageFloats, device::shared_address(shared));
+  const DenseShared s(p, Traits::kStageFloats, Traits::kWarpgroups * Traits::kColumns, Traits::kRows,
+                      Traits::kWarpgroups * 4 * Traits::kTurnWords, device::shared_address(shared));
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
     for (int i = 0; i < p.weight_stages; ++i) {
@@ -294,7 +342,12 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     device::registers_decrease<Traits::kProducerRegisters>();
     const int copier = thread - Traits::kWarpgroups * 128;
     if (copier < Traits::kFillThreads) {
-      fill_halos<Traits>(p, s, copier);
+      int* offsets = reinterpret_cast<int*>(shared) + (s.fill - s.weights) / 4;
+      if (p.wide_fill) {
+        fill_halos<Traits, 4>(p, s, offsets, copier);
+      } else {
+        fill_halos<Traits, 1>(p, s, offsets, copier);
+      }
     } else if (copier == Traits::kFillThreads) {
       fetch_weights<Traits>(p, s);
     }

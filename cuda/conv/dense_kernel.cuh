@@ -2,8 +2,9 @@
 //
 // Rows are output positions, columns output channels (and grouped positions), depth (channel, window tap). A work item
 // is one tile of rows x one column tile. Three consumer warpgroups multiply; the fourth warpgroup copies:
-//   warps 0..2  fill the halo tile of 8 source channels with 4-byte cp.async; outside the tensor is zero, which is the
-//               padding. Global offsets of the tile's words are worked out once an item and kept in shared memory.
+//   warps 0..2  fill the halo tile of a chunk of source channels with cp.async, 16 bytes at a time where rows are
+//               aligned, else 4; outside the tensor is zero, which is the padding. Global offsets of the tile's pieces
+//               are worked out once an item and kept in shared memory.
 //   warp 3      brings the prepared weights, four k8 steps at a time, with bulk copies.
 // A fragments are gathered from the float32 halo tile straight into registers: thread (g, c) of a warp reads rows g and
 // g + 8, depth c and c + 4, at row base + table[step][c]. Tiles are made of runs of 8 neighbouring positions along
@@ -39,25 +40,32 @@ struct DenseTraits {
   static constexpr int kRows = Warpgroups * RowTiles * 64;
   static constexpr int kThreads = (Warpgroups + 1) * 128;
   static constexpr int kFillThreads = 96;
-  static constexpr int kParts = Products == 3 ? 2 : 1;  // high and low, or one
+  static constexpr int kTurnWords = 8 * (dense_store_rows(RowTiles) + 4);  // a warp's buffer of the epilogue
+  static constexpr int kParts = Products == 3 ? 2 : 1;                     // high and low, or one
   static constexpr int kStepFloats = Columns * 8 * kParts;
   static constexpr int kStageFloats = kStepsPerStage * kStepFloats;
+  // The block's registers are those of its launch, 65536 / kThreads a thread rounded down to 8; setmaxnreg deals them
+  // out.
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = 32;
-  static constexpr int kConsumerRegisters = 160;
+  static constexpr int kConsumerRegisters = Warpgroups == 3 ? 160 : 112;
   static_assert(Products == 1 || Products == 3);
   static_assert(Columns % 8 == 0 && Columns <= 256);
-  static_assert(Warpgroups == 3, "the register split below is for three consumer warpgroups");
-  static_assert((kProducerRegisters + Warpgroups * kConsumerRegisters) * 128 <= 65536);
+  static_assert(kProducerRegisters + Warpgroups * kConsumerRegisters <= (Warpgroups + 1) * kLaunchRegisters);
   static_assert((kStageFloats * 4) % 128 == 0, "bulk copies of whole core matrices");
 };
 
 /// Shared memory, in this order; byte offsets from an aligned base.
 struct DenseShared {
-  uint32_t weights, halo, fill, table, barriers;
-  __device__ DenseShared(const DenseParams& p, int stage_floats, uint32_t base) {
+  uint32_t weights, halo, columns, rows, turn, fill, table, barriers;
+  __device__ DenseShared(const DenseParams& p, int stage_floats, int columns_held, int row_count, int turn_words,
+                         uint32_t base) {
     weights = base;
     halo = weights + static_cast<uint32_t>(p.weight_stages * stage_floats) * 4;
-    fill = halo + static_cast<uint32_t>(p.halo_stages * p.halo_stage_words) * 4;
+    columns = halo + static_cast<uint32_t>(p.halo_stages * p.halo_stage_words) * 4;
+    rows = columns + static_cast<uint32_t>(columns_held) * 16;
+    turn = rows + static_cast<uint32_t>(row_count) * 16;
+    fill = turn + static_cast<uint32_t>(turn_words) * 4;
     table = fill + static_cast<uint32_t>((p.halo_words + 3) & ~3) * 4;
     barriers = table + static_cast<uint32_t>(p.table_steps) * 32;
   }
@@ -124,6 +132,23 @@ __device__ __forceinline__ uint2 load_shared_pair(uint32_t address) {
   return value;
 }
 
+/// `volatile`: the assembler must load again rather than keep what it has loaded before, for which there is no
+/// register.
+__device__ __forceinline__ uint4 load_shared_quad(uint32_t address) {
+  uint4 value;
+  asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_shared_quad(uint32_t address, uint4 value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
@@ -140,7 +165,8 @@ __device__ inline uint32_t depth_offset(const DenseParams& p, const DensePhase& 
   const int tap = min(at.tap, taps - 1), channel = min(at.channel, p.chunk_channels - 1);  // beyond: zero weights
   const int tw = tap % phase.window[2], th = tap / phase.window[2] % phase.window[1];
   const int td = tap / phase.window[2] / phase.window[1];
-  const int word = (td * p.tap_step[0] * p.halo_height + th * p.tap_step[1]) * p.halo_pitch + tw * p.tap_step[2];
+  const int word =
+      (td * p.tap_step[0] * p.halo_height + th * p.tap_step[1]) * p.halo_pitch + tw * p.tap_step[2] + phase.shift;
   return static_cast<uint32_t>(plane_word(p, channel) + word) * 4;
 }
 
@@ -154,40 +180,74 @@ __device__ inline void build_table(const DenseParams& p, uint32_t table) {
   }
 }
 
+/// The part of an item's halo that one thread copies: every kFillThreads-th piece of `Words` words of each channel.
+template <class Traits, int Words>
+struct HaloFiller {
+  static constexpr int kBatch = 4;  // pieces in flight a channel, for independent address arithmetic
+
+  const DenseParams& p;
+  int* const offsets;  ///< shared: global offset of each piece from its channel, or -1 outside; own pieces only
+  const int thread;
+
+  __device__ int pieces() const { return p.halo_words / Words; }
+
+  __device__ void locate(const DenseItem& item) const {
+    const DensePhase& phase = p.phase[item.phase];
+    for (int piece = thread; piece < pieces(); piece += Traits::kFillThreads) {
+      uint32_t w, h;
+      const uint32_t row = p.by_halo_pitch.divide(static_cast<uint32_t>(piece * Words), w);
+      const uint32_t d = p.by_halo_height.divide(row, h);
+      const int i0 = item.q0[0] * p.in_step[0] + phase.off_min[0] + static_cast<int>(d);
+      const int i1 = item.q0[1] * p.in_step[1] + phase.off_min[1] + static_cast<int>(h);
+      const int i2 = item.q0[2] * p.in_step[2] + phase.off_min[2] - phase.shift + static_cast<int>(w);
+      const bool inside = i0 >= 0 && i0 < p.source_extent[0] && i1 >= 0 && i1 < p.source_extent[1] && i2 >= 0 &&
+                          i2 < p.source_extent[2];
+      offsets[piece] = inside ? (i0 * p.source_extent[1] + i1) * p.source_extent[2] + i2 : -1;
+    }
+  }
+
+  /// Starts the copies of `real` channels from `base` on to `stage`; the chunk's other channels become zero.
+  __device__ void copy(uint32_t stage, const float* base, int real) const {
+    const int count = pieces();
+    for (int first = thread; first < count; first += kBatch * Traits::kFillThreads) {
+      const float* from[kBatch];
+      int bytes[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int piece = first + i * Traits::kFillThreads;
+        const int offset = piece < count ? offsets[piece] : -1;
+        from[i] = base + max(offset, 0);
+        bytes[i] = offset < 0 ? 0 : Words * 4;
+      }
+      uint32_t to = stage + static_cast<uint32_t>(first) * Words * 4;
+      for (int c = 0; c < p.chunk_channels; ++c) {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          if (first + i * Traits::kFillThreads < count) {
+            device::copy_async<Words * 4>(to + i * Traits::kFillThreads * Words * 4, from[i], c < real ? bytes[i] : 0);
+          }
+          from[i] += p.source_plane;
+        }
+        to += static_cast<uint32_t>(p.plane_pitch + (c % 4 == 1 ? p.plane_skew : c % 4 == 3 ? -p.plane_skew : 0)) * 4;
+      }
+    }
+  }
+};
+
 /// Warps 0..2 of the copying warpgroup: halo tiles of every item of this block.
-template <class Traits>
-__device__ void fill_halos(const DenseParams& p, const DenseShared& s, int thread) {
+template <class Traits, int Words>
+__device__ void fill_halos(const DenseParams& p, const DenseShared& s, int* offsets, int thread) {
+  const HaloFiller<Traits, Words> filler{p, offsets, thread};
   RingCursor cursor;
   for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
     const DenseItem item(p, work);
-    const DensePhase& phase = p.phase[item.phase];
-    for (int e = thread; e < p.halo_words; e += Traits::kFillThreads) {  // each thread reads back only its own words
-      uint32_t w, h;
-      const uint32_t d = p.by_halo_height.divide(p.by_halo_pitch.divide(static_cast<uint32_t>(e), w), h);
-      const int i0 = item.q0[0] * p.in_step[0] + phase.off_min[0] + static_cast<int>(d);
-      const int i1 = item.q0[1] * p.in_step[1] + phase.off_min[1] + static_cast<int>(h);
-      const int i2 = item.q0[2] * p.in_step[2] + phase.off_min[2] + static_cast<int>(w);
-      const bool inside = i0 >= 0 && i0 < p.source_extent[0] && i1 >= 0 && i1 < p.source_extent[1] && i2 >= 0 &&
-                          i2 < p.source_extent[2];
-      const int offset = inside ? (i0 * p.source_extent[1] + i1) * p.source_extent[2] + i2 : -1;
-      store_shared(s.fill + static_cast<uint32_t>(e) * 4, static_cast<uint32_t>(offset));
-    }
-    const float* base = p.source + (int64_t{item.n} * p.groups.divisor + item.group) * p.channels * p.source_plane;
+    filler.locate(item);
+    const int64_t first_channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.channels;
     for (int chunk = item.first_chunk; chunk < item.end_chunk; ++chunk, cursor.advance(p.halo_stages)) {
+      const int channel = chunk * p.chunk_channels;
       device::barrier_wait(s.halo_empty(p, cursor.stage), cursor.parity ^ 1);
-      const uint32_t stage = s.halo + static_cast<uint32_t>(cursor.stage * p.halo_stage_words) * 4;
-      for (int c = 0; c < p.chunk_channels; ++c) {
-        const int channel = chunk * p.chunk_channels + c;
-        const bool real = channel < p.channels;
-        const float* plane = base + channel * p.source_plane;
-        const uint32_t to = stage + static_cast<uint32_t>(plane_word(p, c)) * 4;
-#pragma unroll 4
-        for (int e = thread; e < p.halo_words; e += Traits::kFillThreads) {
-          const int offset = __float_as_int(load_shared(s.fill + static_cast<uint32_t>(e) * 4));
-          const bool valid = real && offset >= 0;
-          device::copy_async_4(to + static_cast<uint32_t>(e) * 4, plane + (valid ? offset : 0), valid);
-        }
-      }
+      filler.copy(s.halo + static_cast<uint32_t>(cursor.stage * p.halo_stage_words) * 4,
+                  p.source + (first_channel + channel) * p.source_plane, p.channels - channel);
       device::copy_async_arrive(s.halo_full(p, cursor.stage));
     }
   }

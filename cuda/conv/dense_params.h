@@ -20,6 +20,9 @@ namespace halo::cuda::conv {
 inline constexpr int kDenseMaxPhases = 16;
 inline constexpr int kStepsPerStage = 4;  ///< k8 steps whose weights travel together; also the promotion interval
 
+/// Rows of a warp that the epilogue stores together.
+constexpr int dense_store_rows(int row_tiles) { return row_tiles < 2 ? 16 : 32; }
+
 /// A GEMM column: where its outputs go.
 struct DenseColumn {
   int64_t offset;  ///< element offset from the row's first output; negative: no such column
@@ -30,6 +33,7 @@ struct DenseColumn {
 /// A subset of outputs with its own taps (a phase of a strided backward_input); otherwise there is one.
 struct DensePhase {
   int off_min[3];
+  int shift;  ///< words that the halo starts early, so that rows are aligned
   int window[3];
   int j0[3];
   int steps;              ///< k8 steps a channel chunk
@@ -52,14 +56,16 @@ struct DenseParams {
   int out_step[3], in_step[3], tap_step[3];  ///< U, S, distance of window taps
   int channels;                              ///< source channels a group
   int target_channels;                       ///< a group
-  int columns_per_group;                     ///< padded to column tiles
-  int chunk_channels;                        ///< source channels whose halos are in shared memory together
+  int span_log2;          ///< 2^span_log2 neighbouring columns are neighbouring positions along width
+  int columns_per_group;  ///< padded to column tiles
+  int chunk_channels;     ///< source channels whose halos are in shared memory together
   bool
       folded;  ///< a k8 step mixes taps: depth is flat over a chunk's (channel, tap), or (tap, channel) with 4 channels
 
   int tile[3];      ///< rows of one work item: depth x height x width, width a multiple of 8
   int halo_height;  ///< rows of one channel's halo a depth slice
   int halo_pitch;   ///< words a halo row
+  bool wide_fill;   ///< halo rows are filled 16 bytes at a time
   int halo_words;   ///< words a channel that are filled
   int plane_pitch;  ///< words from channel to channel
   int plane_skew;   ///< extra words for channels 2, 3, 6, 7 of a chunk

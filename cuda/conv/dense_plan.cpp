@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -14,8 +15,9 @@ namespace {
 constexpr std::size_t kSharedLimit = 227 * 1024;
 constexpr int64_t kInt = std::numeric_limits<int>::max();
 constexpr int kMaxGroupedColumns = 128;
-constexpr double kClocksPerMs = 1.7e6;  // H200 under load
-constexpr double kFillWordsPerClock = 4;
+constexpr double kClocksPerMs = 1.7e6;    // H200 under load
+constexpr double kFillWordsPerClock = 4;  // halo words that the copying warps bring in
+constexpr double kWideFillWordsPerClock = 12;
 constexpr double kL2BytesPerClock = 22;  // a multiprocessor's share
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -91,6 +93,7 @@ struct Candidate {
   int64_t steps_per_chunk = 0;  // the longest phase's
   int64_t steps = 0;            // k8 steps of all chunks and phases, padded to stages
   bool folded = false;
+  bool wide = false;  // 16-byte fill
   int64_t chunk_channels = 8;
   int64_t chunks = 1;
   double ms_per_row = 0;  // lower bound for one output position of one multiprocessor
@@ -185,6 +188,7 @@ class Planner {
       c.folded = folded;
       c.chunk_channels = !folded ? 8 : source_channels_ < 8 ? source_channels_ : 4;
       c.chunks = ceil_div(source_channels_, c.chunk_channels);
+      c.wide = can_fill_wide(c);
       c.steps = 0;
       c.steps_per_chunk = 0;
       for_each_phase(axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
@@ -203,6 +207,13 @@ class Planner {
         candidates_.push_back(c);
       }
     }
+  }
+
+  /// Rows of the source, and the pitches that avoid bank conflicts, are multiples of 16 bytes.
+  bool can_fill_wide(const Candidate& c) const {
+    const int64_t stride = c.axes[2].in_step;
+    const bool pitches_fit = c.folded && c.chunk_channels != 4 ? stride % 4 != 0 : stride % 2 != 0;
+    return config_.alignment >= 16 && c.axes[2].source % 4 == 0 && pitches_fit;
   }
 
   template <class F>
@@ -236,6 +247,7 @@ class Planner {
       halo[axis] = (tile[axis] - 1) * c.axes[axis].in_step + (window - 1) * c.axes[axis].tap_step + 1;
       tiles[axis] = ceil_div(q[axis], tile[axis]);
     }
+    if (c.wide) halo[2] = (halo[2] + 3 + 3) / 4 * 4;  // rows start up to three words early
     int64_t phases = 1;
     for (const Axis& a : c.axes) phases *= static_cast<int64_t>(a.phases.size());
     const double words = static_cast<double>(halo[0] * halo[1] * halo[2] * c.chunk_channels);
@@ -247,12 +259,13 @@ class Planner {
     const double steps = static_cast<double>(c.steps) / static_cast<double>(phases);
     for (const int64_t splits : split_choices(c, items, phases)) {
       const double share = static_cast<double>(ceil_div(c.chunks, splits)) / static_cast<double>(c.chunks);
-      const double fill = words * static_cast<double>(c.chunks) / kFillWordsPerClock / kClocksPerMs;
+      const double fill =
+          words * static_cast<double>(c.chunks) / (c.wide ? kWideFillWordsPerClock : kFillWordsPerClock) / kClocksPerMs;
       const double lines = words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 8);  // whole sectors
       const double weight_words = steps * variant.columns * (accurate_ ? 16 : 8);
       const double l2 = 4 * (lines * static_cast<double>(c.chunks) + weight_words) / kL2BytesPerClock / kClocksPerMs;
       const double tail = static_cast<double>(tile[2] + 8) / static_cast<double>(tile[2]);  // sectors cut by row ends
-      const double epilogue = (variant.rows() * variant.columns * tail / 8.0 + 2500) / kClocksPerMs;
+      const double epilogue = (variant.rows() * variant.columns * tail / 4.0 + 2500) / kClocksPerMs;
       const double item = std::max({steps * unit, fill, l2}) * share + epilogue;
       double ms = std::ceil(items * static_cast<double>(splits) / multiprocessors_) * item;
       ms = std::max(ms, p_.bytes(sizeof(float)) / 3.6e9) + 6e-3;
@@ -309,7 +322,9 @@ class Planner {
     k.channels = as_int(source_channels_);
     k.target_channels = as_int(target_channels_);
     k.folded = c.folded;
+    k.span_log2 = std::min(3, std::countr_zero(static_cast<uint64_t>(c.axes[2].group)));
     k.chunk_channels = as_int(c.chunk_channels);
+    k.wide_fill = c.wide;
     k.chunks = as_int(c.chunks);
     k.chunks_per_split = as_int(ceil_div(c.chunks, plan.splits));
     k.columns_per_group = as_int(c.column_tiles * kDenseVariants[c.variant].columns);
@@ -332,6 +347,7 @@ class Planner {
     for_each_phase(c.axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
       DensePhase& phase = k.phase[count++];
       const Axis::Taps* taps[3] = {&d, &h, &w};
+      phase.shift = c.wide ? as_int((w.first % 4 + 4) % 4) : 0;
       for (int axis = 0; axis < 3; ++axis) {
         phase.off_min[axis] = as_int(taps[axis]->first);
         phase.window[axis] = as_int(taps[axis]->window);
@@ -363,6 +379,7 @@ class Planner {
       const bool align = stride % 4 == 0;
       while (align && pitch % 4 != phase.window[2] % 4) ++pitch;
       plane = halo[0] * halo[1] * pitch;
+      while (c.wide && plane % 4 != 0) ++plane;
       while (align && plane % 4 != phase.window[0] * phase.window[1] * phase.window[2] % 4) ++plane;
     } else {  // depth elements are channels: four planes side by side fill the 32 banks
       plane = halo[0] * halo[1] * pitch + (stride % 4 == 2 ? 1 : 0);  // a skewed channel must not reach the next
@@ -382,7 +399,10 @@ class Planner {
     const auto stage_bytes =
         static_cast<int64_t>(kStepsPerStage) * kDenseVariants[plan.variant].columns * 8 * (accurate_ ? 2 : 1) * 4;
     const int64_t halo_bytes = int64_t{k.halo_stage_words} * 4;
-    const int64_t fixed = (int64_t{k.halo_words} + 3) / 4 * 16 + int64_t{k.table_steps} * 32 + 16 * 64;
+    const DenseVariant& variant = kDenseVariants[plan.variant];
+    const int64_t turn_words = int64_t{variant.warpgroups} * 4 * 8 * (dense_store_rows(variant.row_tiles) + 4);
+    const int64_t fixed = turn_words * 4 + (int64_t{variant.warpgroups} * variant.columns + variant.rows()) * 16 +
+                          (int64_t{k.halo_words} + 3) / 4 * 16 + int64_t{k.table_steps} * 32 + 16 * 64;
     int64_t left = static_cast<int64_t>(kSharedLimit) - fixed - 2 * halo_bytes;
     const int64_t needed = plan.weight_floats * 4 / stage_bytes;
     if (left < 2 * stage_bytes) return false;

@@ -14,17 +14,19 @@ namespace {
 
 constexpr int kThreads = 256;
 
+constexpr int kStepsPerBlock = 8;
+
 struct PrepareParams {
   DenseAxisMap map[3];
   const float* weights;
   const float* bias;
   float* prepared;
   DenseColumn* columns;
-  int64_t high_count;  ///< prepared words without the low parts
   int64_t column_count;
   int column_tile;  ///< columns of a tile
   int parts;        ///< 2: high and low
   int kernel_taps;
+  int group;  ///< J of all axes together
   bool forward;
 };
 
@@ -38,68 +40,94 @@ __device__ int tap_at(const DenseAxisMap& m, bool forward, int j, int offset) {
 
 struct Column {
   int channel;
-  int j[3];
+  int j;  ///< flat place in the group
 };
 
-__device__ Column column_at(const PrepareParams& q, int column) {
-  const int group = q.map[0].group * q.map[1].group * q.map[2].group;
-  const int flat = column % group;
-  return {column / group,
-          {flat / (q.map[1].group * q.map[2].group), flat / q.map[2].group % q.map[1].group, flat % q.map[2].group}};
-}
+__device__ Column column_at(const PrepareParams& q, int column) { return {column / q.group, column % q.group}; }
 
-/// The weight that column `column` of channel group `group` has at depth (step of its split, k); 0 where there is none.
-__device__ float weight_at(const DenseParams& p, const PrepareParams& q, const DensePhase& phase, int64_t group,
-                           int split, int column, int step, int k) {
-  const int chunk = split * p.chunks_per_split + step / phase.steps;
-  if (step >= p.chunks_per_split * phase.steps || chunk >= p.chunks) return 0;
-  const int taps = phase.window[0] * phase.window[1] * phase.window[2];
-  const DenseDepth depth = dense_depth(p, phase, step % phase.steps, k);
-  const int channel = chunk * p.chunk_channels + depth.channel, tap = depth.tap;
-  const Column own = column_at(q, column);
-  if (depth.channel >= p.chunk_channels || channel >= p.channels || tap >= taps) return 0;
-  if (own.channel >= p.target_channels) return 0;
+/// A share of the prepared weights: up to kStepsPerBlock steps of one channel chunk, all columns of a tile. The steps
+/// that pad the last stage belong to a split's last chunk. Prepared order: phase, group, column tile, split, step, part
+/// (high, low), then core matrices.
+struct Slab {
+  const DensePhase& phase;
+  int first_step, end_step;  ///< within the chunk; from phase.steps on they are padding
+  int chunk, tile;
+  int64_t group;
+  float* to;  ///< where the chunk's step 0 goes
+
+  __device__ static const DensePhase& phase_of(const DenseParams& p) { return p.phase[blockIdx.x % p.phases.divisor]; }
+
+  __device__ Slab(const DenseParams& p, const PrepareParams& q) : phase(phase_of(p)) {
+    uint32_t index = blockIdx.x / p.phases.divisor;
+    const auto take = [&index](uint32_t count) {
+      const uint32_t value = index % count;
+      index /= count;
+      return static_cast<int>(value);
+    };
+    const int local = take(static_cast<uint32_t>(p.chunks_per_split));
+    const int split = take(p.splits.divisor);
+    tile = take(p.column_tiles.divisor);
+    group = index;
+    chunk = split * p.chunks_per_split + local;
+    const int steps = (p.chunks_per_split * phase.steps + kStepsPerStage - 1) / kStepsPerStage * kStepsPerStage;
+    const bool last = local + 1 == p.chunks_per_split;
+    first_step = static_cast<int>(blockIdx.y) * kStepsPerBlock;
+    end_step = min(first_step + kStepsPerBlock, last ? steps - local * phase.steps : phase.steps);
+    const int64_t block = (group * p.column_tiles.divisor + tile) * p.splits.divisor + split;
+    to = q.prepared + phase.weight_offset + (block * steps + local * phase.steps) * q.column_tile * 8 * q.parts;
+  }
+};
+
+/// Flat kernel tap that group position `j` has at (step, k), or -1.
+__device__ int kernel_tap(const DenseParams& p, const PrepareParams& q, const DensePhase& phase, int step, int k,
+                          int j) {
+  const int tap = dense_depth(p, phase, step, k).tap;
+  if (step >= phase.steps || tap >= phase.window[0] * phase.window[1] * phase.window[2]) return -1;
   const int at[3] = {tap / (phase.window[1] * phase.window[2]), tap / phase.window[2] % phase.window[1],
                      tap % phase.window[2]};
+  const int own[3] = {j / (q.map[1].group * q.map[2].group), j / q.map[2].group % q.map[1].group, j % q.map[2].group};
   int flat = 0;
   for (int axis = 0; axis < 3; ++axis) {
     const int offset = phase.off_min[axis] + at[axis] * q.map[axis].tap_step;
-    const int kernel_tap = tap_at(q.map[axis], q.forward, phase.j0[axis] + own.j[axis], offset);
-    if (kernel_tap < 0) return 0;
-    flat = flat * q.map[axis].kernel + kernel_tap;
+    const int one = tap_at(q.map[axis], q.forward, phase.j0[axis] + own[axis], offset);
+    if (one < 0) return -1;
+    flat = flat * q.map[axis].kernel + one;
   }
-  const int64_t row = q.forward ? (group * p.target_channels + own.channel) * p.channels + channel
-                                : (group * p.channels + channel) * p.target_channels + own.channel;
-  return q.weights[row * q.kernel_taps + flat];
+  return flat;
 }
 
-/// Prepared order: phase, group, column tile, split, step, part (high, low), then core matrices.
-__device__ void prepare_weight(const DenseParams& p, const PrepareParams& q, int64_t index) {
-  int number = 0;
-  while (number + 1 < static_cast<int>(p.phases.divisor) && index * q.parts >= p.phase[number + 1].weight_offset) {
-    ++number;
+/// The slab's weights. taps[(step * depths + k) * J + j] are worked out once; depths is 1 where k only picks a channel.
+__device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, const Slab& slab, int* taps) {
+  const int depths = p.folded ? 8 : 1;
+  const int steps = slab.end_step - slab.first_step;
+  for (int i = static_cast<int>(threadIdx.x); i < steps * depths * q.group; i += kThreads) {
+    const int step = slab.first_step + i / (depths * q.group);
+    taps[i] = kernel_tap(p, q, slab.phase, step, i / q.group % depths, i % q.group);
   }
-  const DensePhase& phase = p.phase[number];
+  __syncthreads();
   const int step_words = q.column_tile * 8;
-  const int64_t local = index - phase.weight_offset / q.parts;
-  const int word = static_cast<int>(local % step_words);
-  const int stages = (p.chunks_per_split * phase.steps + kStepsPerStage - 1) / kStepsPerStage;
-  const int64_t flat_step = local / step_words;
-  const int step = static_cast<int>(flat_step % (stages * kStepsPerStage));
-  int64_t block = flat_step / (stages * kStepsPerStage);
-  const int split = static_cast<int>(block % p.splits.divisor);
-  block /= p.splits.divisor;
-  const int tile = static_cast<int>(block % p.column_tiles.divisor);
-  const int64_t group = block / p.column_tiles.divisor;
-  const int n = word / 64 * 8 + word % 32 / 4, k = word / 32 % 2 * 4 + word % 4;  // core_matrix_word, backwards
-  const float value = weight_at(p, q, phase, group, split, tile * q.column_tile + n, step, k);
-  float* to = q.prepared + phase.weight_offset + flat_step * step_words * q.parts + word;
-  if (q.parts == 2) {
-    const device::Tf32Pair pair = device::split_tf32(value);
-    to[0] = __uint_as_float(pair.high);
-    to[step_words] = __uint_as_float(pair.low);
-  } else {
-    to[0] = __uint_as_float(device::round_tf32_finite(value));
+  for (int word = static_cast<int>(threadIdx.x); word < step_words; word += kThreads) {
+    const int n = word / 64 * 8 + word % 32 / 4, k = word / 32 % 2 * 4 + word % 4;  // core_matrix_word, backwards
+    const Column own = column_at(q, slab.tile * q.column_tile + n);
+    for (int i = 0; i < steps; ++i) {
+      const int step = slab.first_step + i;
+      const DenseDepth depth = dense_depth(p, slab.phase, step, k);
+      const int channel = slab.chunk * p.chunk_channels + depth.channel;
+      const int tap = taps[(i * depths + k % depths) * q.group + own.j];
+      const bool real =
+          tap >= 0 && depth.channel < p.chunk_channels && channel < p.channels && own.channel < p.target_channels;
+      const int64_t row = q.forward ? (slab.group * p.target_channels + own.channel) * p.channels + channel
+                                    : (slab.group * p.channels + channel) * p.target_channels + own.channel;
+      const float value = real ? q.weights[row * q.kernel_taps + tap] : 0.0f;
+      float* to = slab.to + int64_t{step} * step_words * q.parts + word;
+      if (q.parts == 2) {
+        const device::Tf32Pair pair = device::split_tf32(value);
+        to[0] = __uint_as_float(pair.high);
+        to[step_words] = __uint_as_float(pair.low);
+      } else {
+        to[0] = __uint_as_float(device::round_tf32_finite(value));
+      }
+    }
   }
 }
 
@@ -107,19 +135,25 @@ __device__ void prepare_column(const DenseParams& p, const PrepareParams& q, int
   const Column own = column_at(q, static_cast<int>(index % p.columns_per_group));
   DenseColumn column{-1, 0, 0};
   if (own.channel < p.target_channels) {
-    const int64_t row = int64_t{own.j[0]} * p.target_extent[1] + own.j[1];
-    column.offset = own.channel * p.target_plane + row * p.target_extent[2] + own.j[2];
-    column.j =
-        static_cast<uint32_t>(own.j[0]) << 20 | static_cast<uint32_t>(own.j[1]) << 10 | static_cast<uint32_t>(own.j[2]);
+    const int w = own.j % q.map[2].group, h = own.j / q.map[2].group % q.map[1].group;
+    const int d = own.j / (q.map[1].group * q.map[2].group);
+    column.offset = own.channel * p.target_plane + (int64_t{d} * p.target_extent[1] + h) * p.target_extent[2] + w;
+    column.j = static_cast<uint32_t>(d) << 20 | static_cast<uint32_t>(h) << 10 | static_cast<uint32_t>(w);
     if (q.bias != nullptr) column.bias = q.bias[index / p.columns_per_group * p.target_channels + own.channel];
   }
   q.columns[index] = column;
 }
 
 __global__ void prepare_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PrepareParams q) {
-  const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  for (int64_t i = first; i < q.high_count; i += int64_t{gridDim.x} * kThreads) prepare_weight(p, q, i);
-  for (int64_t i = first; i < q.column_count; i += int64_t{gridDim.x} * kThreads) prepare_column(p, q, i);
+  extern __shared__ int taps[];
+  if (blockIdx.y == 0) {
+    const int64_t step = int64_t{gridDim.x} * kThreads;
+    for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < q.column_count; i += step) {
+      prepare_column(p, q, i);
+    }
+  }
+  const Slab slab(p, q);
+  if (slab.first_step < slab.end_step) prepare_weights(p, q, slab, taps);
 }
 
 /// Adds the partial results of the splits in order, then what the epilogue would have done.
@@ -151,13 +185,19 @@ void prepare_dense(const DensePlan& plan, const DenseParams& params, const float
   q.prepared = const_cast<float*>(params.weights);
   q.columns = const_cast<DenseColumn*>(params.columns);
   q.parts = accurate ? 2 : 1;
-  q.high_count = plan.weight_floats / q.parts;
   q.column_count = plan.column_count;
   q.column_tile = kDenseVariants[plan.variant].columns;
   q.kernel_taps = static_cast<int>(plan.problem.taps());
   q.forward = plan.forward;
-  launch("conv dense prepare", prepare_kernel, blocks_for(std::max(q.high_count, q.column_count)), kThreads, 0, stream,
-         params, q);
+  q.group = plan.map[0].group * plan.map[1].group * plan.map[2].group;
+  int longest = 0;  // the grid's x grows with channels and groups, y with the kernel's taps
+  for (uint32_t i = 0; i < params.phases.divisor; ++i) longest = std::max(longest, params.phase[i].steps);
+  const int64_t slabs = int64_t{params.phases.divisor} * params.groups.divisor * params.column_tiles.divisor *
+                        params.splits.divisor * params.chunks_per_split;
+  const dim3 grid(static_cast<unsigned>(slabs),
+                  static_cast<unsigned>((longest + kStepsPerStage - 1 + kStepsPerBlock - 1) / kStepsPerBlock));
+  const auto shared = static_cast<std::size_t>(kStepsPerBlock * (params.folded ? 8 : 1) * q.group) * sizeof(int);
+  launch("conv dense prepare", prepare_kernel, grid, kThreads, shared, stream, params, q);
 }
 
 void reduce_dense(const DensePlan& plan, const float* partial, const float* bias, const Activation& activation,

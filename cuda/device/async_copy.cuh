@@ -5,16 +5,19 @@
 
 namespace halo::cuda::device {
 
-/// Four bytes; writes a zero instead of reading when `valid` is false (the address is then not touched).
-__device__ __forceinline__ void copy_async_4(uint32_t shared, const void* global, bool valid) {
-  const int source_bytes = valid ? 4 : 0;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(source_bytes) : "memory");
-}
-
-/// Sixteen bytes, both addresses aligned to 16; reads `source_bytes` of them and writes zeros for the rest.
-__device__ __forceinline__ void copy_async_16(uint32_t shared, const void* global, int source_bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(source_bytes)
-               : "memory");
+/// `Bytes` (4, 8 or 16, both addresses aligned to as much); reads only `source_bytes` of them and writes zeros for the
+/// rest, so that with 0 the global address is not touched.
+template <int Bytes>
+__device__ __forceinline__ void copy_async(uint32_t shared, const void* global, int source_bytes) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16);
+  if constexpr (Bytes == 16) {  // through L2 alone: L1 would only be thrashed
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(source_bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(shared), "l"(global), "r"(source_bytes),
+                 "n"(Bytes)
+                 : "memory");
+  }
 }
 
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

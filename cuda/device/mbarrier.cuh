@@ -33,6 +33,11 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
+/// Barrier `id` (1..15; 0 is __syncthreads) among `threads` threads, whole warps.
+__device__ __forceinline__ void barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 /// Gives registers of this warpgroup back (Count below the launch bound's share) or takes more.
 template <int Count>
 __device__ __forceinline__ void registers_decrease() {

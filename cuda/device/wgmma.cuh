@@ -19,6 +19,13 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
+/// After a wait: keeps the compiler from reading these accumulators before it.
+template <int Count>
+__device__ __forceinline__ void wgmma_pin(float (&d)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
 /// Shared memory written by ordinary stores and read next by wgmma or by the copy engine: each writing thread calls
 /// this between its stores and the barrier.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
