@@ -51,7 +51,7 @@ std::shared_ptr<const std::optional<DensePlan>> plan_for(const ConvProblem& prob
   relevant.pass = config.pass;
   relevant.dtype = config.dtype;
   relevant.precision = config.precision;
-  relevant.alignment = config.alignment >= 16 ? 16 : 4;
+  relevant.alignment = config.alignment;
   const PlanKey key{problem, relevant, device.hopper ? device.multiprocessors : 0};
   const std::lock_guard lock(mutex);
   if (const auto found = plans.find(key); found != plans.end()) return found->second;
@@ -72,14 +72,19 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   return plan_for(problem, config)->value().predicted_ms;
 }
 
-/// Slope that store() applies to negative results, or 2 for an activation that needs the second pass.
-float negative_slope(const Activation& activation) {
+/// Whether the epilogue's max(x, slope * x) cannot express the activation.
+bool is_smooth(const Activation& activation) {
   switch (activation.kind) {
-    case ActivationKind::None: return 1;
-    case ActivationKind::Relu: return 0;
-    case ActivationKind::LeakyRelu: return activation.slope <= 1 ? activation.slope : 2;
-    default: return 2;
+    case ActivationKind::None:
+    case ActivationKind::Relu: return false;
+    case ActivationKind::LeakyRelu: return !(activation.slope <= 1);
+    default: return true;
   }
+}
+
+float negative_slope(const Activation& activation) {
+  if (is_smooth(activation) || activation.kind == ActivationKind::None) return 1;
+  return activation.kind == ActivationKind::Relu ? 0 : activation.slope;
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
@@ -101,7 +106,8 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   params.target = split ? partial : target;
   params.activation = split ? Activation{} : activation;
   params.negative_slope = negative_slope(params.activation);
-  params.repair = !split;
+  params.smooth = is_smooth(params.activation);
+  params.finish = !split;
   const PlainSum plain{Sizes(plan.problem), params.source, weights, plan.forward};
 
   prepare_dense(plan, params, weights, split ? nullptr : bias, accurate, stream);

@@ -31,9 +31,9 @@ struct DenseRow {
 /// Where a row's outputs go in one item, and which of its grouped positions exist.
 struct DenseRowTarget {
   static constexpr uint32_t kGuards = 512u | 512u << 10 | 512u << 20;
-  int64_t position;  ///< element offset of the row's first output in the item's first channel
-  uint32_t limit;    ///< three fields of 511 + (positions that exist, at most 512)
-  uint32_t skip;     ///< three fields: positions before the first that exists
+  int64_t address;  ///< of the row's first output in the item's first channel; kDenseNowhere if no output exists
+  uint32_t limit;   ///< three fields of 511 + (positions that exist, at most 512)
+  uint32_t skip;    ///< three fields: positions before the first that exists
 
   DenseRowTarget() = default;
   __device__ DenseRowTarget(const DenseParams& p, const DenseItem& item, const DenseRow& row) {
@@ -41,20 +41,32 @@ struct DenseRowTarget {
     const int at[3] = {(item.q0[0] + row.d) * p.out_step[0] + phase.j0[0],
                        (item.q0[1] + row.h) * p.out_step[1] + phase.j0[1],
                        (item.q0[2] + row.w) * p.out_step[2] + phase.j0[2]};
-    const int64_t channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.target_channels;
-    position = (int64_t{at[0]} * p.target_extent[1] + at[1]) * p.target_extent[2] + at[2] + channel * p.target_plane +
-               item.split * p.target_numel;
+    bool any = row.inside;
     limit = skip = 0;
     for (int axis = 0; axis < 3; ++axis) {
-      const int exist = row.inside ? min(max(p.target_extent[axis] - at[axis], 0), 512) : 0;
+      const int exist = min(max(p.target_extent[axis] - at[axis], 0), 512);
+      any = any && exist > 0;
       limit |= static_cast<uint32_t>(511 + exist) << (20 - 10 * axis);
       skip |= static_cast<uint32_t>(min(max(-at[axis], 0), 512)) << (20 - 10 * axis);
     }
+    const int64_t channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.target_channels;
+    const int64_t position = (int64_t{at[0]} * p.target_extent[1] + at[1]) * p.target_extent[2] + at[2];
+    address =
+        any ? reinterpret_cast<int64_t>(p.target + item.split * p.target_numel + channel * p.target_plane + position)
+            : kDenseNowhere;
   }
   /// Whether the position `j` (DenseColumn) further on exists: no field falls below its guard bit.
   __device__ bool has(uint32_t j) const { return ((limit - j) & ((j | kGuards) - skip) & kGuards) == kGuards; }
+  /// Some positions of the group exist and some do not.
+  __device__ bool partial(uint32_t last_j) const { return address >= 0 && !(has(0) && has(last_j)); }
 };
-static_assert(sizeof(DenseRowTarget) == 16);
+static_assert(sizeof(DenseRowTarget) == 16 && sizeof(DenseColumn) == 16);
+
+/// Stores unless the address is negative. Said to be global, so that loads from shared memory may pass it.
+__device__ __forceinline__ void store_global(int64_t address, float value) {
+  asm volatile("{\n .reg .pred p;\n setp.ge.s64 p, %0, 0;\n @p st.global.f32 [%0], %1;\n}\n" ::"l"(address),
+               "f"(value));
+}
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
 
@@ -221,82 +233,118 @@ struct DenseConsumer {
   static constexpr int kPair = kTiles < 2 ? 1 : 2;    // m64 tiles whose results are stored together
   static constexpr int kStoreRows = 16 * kPair;       // of a warp
   static constexpr int kStorePitch = kStoreRows + 4;  // words: 4 mod 16, which keeps the turning free of bank conflicts
+  static constexpr int kTurns = kStoreRows / 4;       // stores of a lane a block of 8 columns
   static_assert(Traits::kTurnWords == 8 * kStorePitch);
 
   /// What lane `lane` stores in turn `i` of a block of 8 columns: consecutive lanes, consecutive addresses.
   struct Place {
     int row, column;
-    __device__ __forceinline__ Place(const DenseParams& p, int i, int lane) {
+    __device__ __forceinline__ Place(int span_log2, int i, int lane) {
       const int flat = i * 32 + lane;  // over (channel, row, neighbouring position)
-      const int within = flat & ((kStoreRows << p.span_log2) - 1);
-      row = within >> p.span_log2;
-      column = (flat - within) / kStoreRows + (within & ((1 << p.span_log2) - 1));
+      const int within = flat & ((kStoreRows << span_log2) - 1);
+      row = within >> span_log2;
+      column = (flat - within) / kStoreRows + (within & ((1 << span_log2) - 1));
+    }
+    __device__ __forceinline__ uint32_t turn_byte() const {
+      return static_cast<uint32_t>(column * kStorePitch + row) * 4;
     }
   };
-
-  /// Bias, (leaky) relu, stores, through a small turning buffer a warp: the tensor core's layout would scatter them.
-  /// A result that is not finite is stored as it is; finish() does what is rare.
-  __device__ __forceinline__ void store(const DenseItem& item) {
-    const uint32_t columns = own_columns(item);
-    const uint32_t turn = s.turn + static_cast<uint32_t>(thread / 32 * Traits::kTurnWords) * 4;
-    const uint32_t own = turn + static_cast<uint32_t>(thread % 4 * 2 * kStorePitch + thread % 32 / 4) * 4;
-    const int lane = thread % 32;
-    bool all_finite = true;
-#pragma unroll
-    for (int pair = 0; pair < kTiles / kPair; ++pair) {
-      auto row = row_target(pair, Place(p, 0, lane).row);
-#pragma unroll
-      for (int j = 0; j < kRegisters / 4; ++j) {
-        __syncwarp();  // the last block has been read
-#pragma unroll
-        for (int i = 0; i < 4 * kPair; ++i) {
-          const int m = i / 4, h = i / 2 % 2, e = i % 2;
-          store_shared(own + (e * kStorePitch + m * 16 + h * 8) * 4,
-                       __float_as_uint(sum[pair * kPair + m][j * 4 + i % 4]));
-        }
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < kStoreRows / 4; ++i) {
-          const Place place(p, i, lane);
-          if (p.span_log2 != 0) row = row_target(pair, place.row);  // else it is the same in every turn
-          const auto column = __builtin_bit_cast(DenseColumn, load_shared_quad(columns + (j * 8 + place.column) * 16));
-          const float value = load_shared(turn + (place.column * kStorePitch + place.row) * 4);
-          const float biased = value + column.bias;
-          const float result = biased < 0 && p.negative_slope < 1 ? fmaf(biased, p.negative_slope, 0.0f) : biased;
-          const bool exists = column.offset >= 0 && row.has(column.j);
-          all_finite = all_finite && (is_finite(value) || !exists);
-          if (exists) p.target[row.position + column.offset] = is_finite(value) ? result : value;
-        }
-      }
-    }
-    // The vote keeps the warp together: ring positions must stay in uniform registers.
-    if (p.repair && (p.negative_slope > 1 || __any_sync(~0u, !all_finite))) finish(item, columns);
-  }
 
   __device__ __forceinline__ DenseRowTarget row_target(int pair, int row) const {
     const int own = thread / 32 * (16 * kTiles) + pair * kStoreRows + row;
     return __builtin_bit_cast(DenseRowTarget, load_shared_quad(s.rows + static_cast<uint32_t>(own) * 16));
   }
+  static __device__ __forceinline__ DenseColumn column_info(uint32_t columns, int column) {
+    return __builtin_bit_cast(DenseColumn, load_shared_quad(columns + static_cast<uint32_t>(column) * 16));
+  }
+
+  /// Adds the bias and applies (leaky) relu. Infinity and NaN stay what they are, for finish() to see.
+  __device__ __forceinline__ float with_epilogue(float value, float bias) const {
+    const float biased = value + bias;
+    return fmaxf(biased, fmaf(biased, p.negative_slope, 0.0f));
+  }
+
+  /// Stores the results through a small turning buffer a warp, since the tensor core's layout would scatter them.
+  __device__ __forceinline__ void store(const DenseItem& item) {
+    const uint32_t columns = own_columns(item);
+    const int lane = thread % 32;
+    const uint32_t turn = s.turn + static_cast<uint32_t>(thread / 32 * Traits::kTurnWords) * 4;
+    const uint32_t own = turn + static_cast<uint32_t>(lane % 4 * 2 * kStorePitch + lane / 4) * 4;
+    const uint32_t own_value = turn + static_cast<uint32_t>(lane / kStoreRows * kStorePitch + lane % kStoreRows) * 4;
+    const uint32_t own_column = columns + static_cast<uint32_t>(lane / kStoreRows) * 16;
+    float poison = 0;  // becomes NaN with the first result that is not finite
+#pragma unroll
+    for (int pair = 0; pair < kTiles / kPair; ++pair) {
+      const DenseRowTarget row = row_target(pair, lane % kStoreRows);
+      const bool careful = __any_sync(~0u, row.partial(p.last_j)) || p.span_log2 != 0;
+#pragma unroll
+      for (int j = 0; j < kRegisters / 4; ++j) {
+        __syncwarp();  // the last block has been read
+#pragma unroll
+        for (int i = 0; i < 4 * kPair; ++i) {
+          const float value = sum[pair * kPair + i / 4][j * 4 + i % 4];
+          poison = fmaf(value, 0.0f, poison);
+          store_shared(own + (i % 2 * kStorePitch + i / 4 * 16 + i / 2 % 2 * 8) * 4, __float_as_uint(value));
+        }
+        __syncwarp();
+        if (careful) {
+          store_carefully(pair, turn, columns + j * 8 * 16);
+          continue;
+        }
+        // A lane keeps its row. Four loads before the stores that need them.
+#pragma unroll
+        for (int first = 0; first < kTurns; first += 4) {
+          DenseColumn column[4];
+          float value[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            constexpr int kStride = 32 / kStoreRows;  // columns a turn
+            column[i] = column_info(own_column, j * 8 + (first + i) * kStride);
+            value[i] = load_shared(own_value + (first + i) * kStride * kStorePitch * 4);
+          }
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            store_global(row.address + column[i].offset, with_epilogue(value[i], column[i].bias));
+          }
+        }
+      }
+    }
+    // The vote keeps the warp together: ring positions must stay in uniform registers.
+    if (p.finish && __any_sync(~0u, p.smooth || poison != poison)) finish(item, columns);
+  }
+
+  /// Stores one turned block where rows change from turn to turn or some of their positions do not exist.
+  __device__ __forceinline__ void store_carefully(int pair, uint32_t turn, uint32_t columns) const {
+#pragma unroll 1
+    for (int i = 0; i < kTurns; ++i) {
+      const Place place(p.span_log2, i, thread % 32);
+      const DenseRowTarget row = row_target(pair, place.row);
+      const DenseColumn column = column_info(columns, place.column);
+      const float value = load_shared(turn + place.turn_byte());
+      const int64_t address = row.address + column.offset;
+      store_global(row.has(column.j) ? address : kDenseNowhere, with_epilogue(value, column.bias));
+    }
+  }
 
   /// Looks at this thread's results again: what is not finite is computed in plain float32, and a smooth activation is
   /// applied, which store() leaves out.
   __device__ __forceinline__ void finish(const DenseItem& item, uint32_t columns) const {
-    constexpr int kTurns = kStoreRows / 4 * (kRegisters / 4);
+    constexpr int kAll = kTurns * (kRegisters / 4);
 #pragma unroll 1
-    for (int turn = 0; turn < kTurns * (kTiles / kPair); ++turn) {
-      const Place place(p, turn % (kStoreRows / 4), thread % 32);
-      const int block = turn % kTurns / (kStoreRows / 4);
-      const DenseRowTarget row = row_target(turn / kTurns, place.row);
-      const auto column = __builtin_bit_cast(DenseColumn, load_shared_quad(columns + (block * 8 + place.column) * 16));
-      if (column.offset < 0 || !row.has(column.j)) continue;
-      const int64_t at = row.position + column.offset;
-      float result = p.target[at];
+    for (int turn = 0; turn < kAll * (kTiles / kPair); ++turn) {
+      const Place place(p.span_log2, turn % kTurns, thread % 32);
+      const DenseRowTarget row = row_target(turn / kAll, place.row);
+      const DenseColumn column = column_info(columns, turn % kAll / kTurns * 8 + place.column);
+      const int64_t address = row.address + column.offset;
+      if (address < 0 || !row.has(column.j)) continue;
+      float& result = *reinterpret_cast<float*>(address);
       const bool finite = is_finite(result);
+      float value = result;
       if (!finite) {
-        const int64_t channels = int64_t{p.target_channels} * p.groups.divisor;
-        result = plain.at(item.n, at / p.target_plane % channels, at % p.target_plane) + column.bias;
+        const int64_t at = &result - p.target, channels = int64_t{p.target_channels} * p.groups.divisor;
+        value = plain.at(item.n, at / p.target_plane % channels, at % p.target_plane) + column.bias;
       }
-      if (!finite || p.negative_slope > 1) p.target[at] = device::apply_activation(p.activation, result);
+      if (!finite || p.smooth) result = device::apply_activation(p.activation, value);
     }
   }
 
@@ -343,8 +391,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const int copier = thread - Traits::kWarpgroups * 128;
     if (copier < Traits::kFillThreads) {
       int* offsets = reinterpret_cast<int*>(shared) + (s.fill - s.weights) / 4;
-      if (p.wide_fill) {
+      if (p.fill_words == 4) {
         fill_halos<Traits, 4>(p, s, offsets, copier);
+      } else if (p.fill_words == 2) {
+        fill_halos<Traits, 2>(p, s, offsets, copier);
       } else {
         fill_halos<Traits, 1>(p, s, offsets, copier);
       }

@@ -183,12 +183,14 @@ __device__ inline void build_table(const DenseParams& p, uint32_t table) {
 /// The part of an item's halo that one thread copies: every kFillThreads-th piece of `Words` words of each channel.
 template <class Traits, int Words>
 struct HaloFiller {
-  static constexpr int kBatch = 4;  // pieces in flight a channel, for independent address arithmetic
-
   const DenseParams& p;
   int* const offsets;  ///< shared: global offset of each piece from its channel, or -1 outside; own pieces only
   const int thread;
 
+  /// Source position of the halo's first element along `axis`.
+  __device__ int source_at(const DenseItem& item, const DensePhase& phase, int axis) const {
+    return item.q0[axis] * p.in_step[axis] * p.fill_step[axis] + phase.off_min[axis];
+  }
   __device__ int pieces() const { return p.halo_words / Words; }
 
   __device__ void locate(const DenseItem& item) const {
@@ -197,9 +199,9 @@ struct HaloFiller {
       uint32_t w, h;
       const uint32_t row = p.by_halo_pitch.divide(static_cast<uint32_t>(piece * Words), w);
       const uint32_t d = p.by_halo_height.divide(row, h);
-      const int i0 = item.q0[0] * p.in_step[0] + phase.off_min[0] + static_cast<int>(d);
-      const int i1 = item.q0[1] * p.in_step[1] + phase.off_min[1] + static_cast<int>(h);
-      const int i2 = item.q0[2] * p.in_step[2] + phase.off_min[2] - phase.shift + static_cast<int>(w);
+      const int i0 = source_at(item, phase, 0) + static_cast<int>(d) * p.fill_step[0];
+      const int i1 = source_at(item, phase, 1) + static_cast<int>(h) * p.fill_step[1];
+      const int i2 = source_at(item, phase, 2) - phase.shift + static_cast<int>(w) * p.fill_step[2];
       const bool inside = i0 >= 0 && i0 < p.source_extent[0] && i1 >= 0 && i1 < p.source_extent[1] && i2 >= 0 &&
                           i2 < p.source_extent[2];
       offsets[piece] = inside ? (i0 * p.source_extent[1] + i1) * p.source_extent[2] + i2 : -1;
@@ -208,29 +210,46 @@ struct HaloFiller {
 
   /// Starts the copies of `real` channels from `base` on to `stage`; the chunk's other channels become zero.
   __device__ void copy(uint32_t stage, const float* base, int real) const {
-    const int count = pieces();
-    for (int first = thread; first < count; first += kBatch * Traits::kFillThreads) {
-      const float* from[kBatch];
-      int bytes[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int piece = first + i * Traits::kFillThreads;
-        const int offset = piece < count ? offsets[piece] : -1;
-        from[i] = base + max(offset, 0);
-        bytes[i] = offset < 0 ? 0 : Words * 4;
-      }
-      uint32_t to = stage + static_cast<uint32_t>(first) * Words * 4;
-      for (int c = 0; c < p.chunk_channels; ++c) {
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          if (first + i * Traits::kFillThreads < count) {
-            device::copy_async<Words * 4>(to + i * Traits::kFillThreads * Words * 4, from[i], c < real ? bytes[i] : 0);
-          }
-          from[i] += p.source_plane;
-        }
-        to += static_cast<uint32_t>(p.plane_pitch + (c % 4 == 1 ? p.plane_skew : c % 4 == 3 ? -p.plane_skew : 0)) * 4;
-      }
+    int piece = thread;
+    for (; piece + 3 * Traits::kFillThreads < pieces(); piece += 4 * Traits::kFillThreads) {
+      copy_pieces<4>(piece, stage, base, real);
     }
+    for (; piece < pieces(); piece += Traits::kFillThreads) copy_pieces<1>(piece, stage, base, real);
+  }
+
+  /// The same `Batch` pieces of every channel: several at a time, so that their address arithmetic overlaps.
+  template <int Batch>
+  __device__ __forceinline__ void copy_pieces(int piece, uint32_t stage, const float* base, int real) const {
+    const float* from[Batch];
+    bool inside[Batch];
+#pragma unroll
+    for (int i = 0; i < Batch; ++i) {
+      const int offset = offsets[piece + i * Traits::kFillThreads];
+      from[i] = base + max(offset, 0);
+      inside[i] = offset >= 0;
+    }
+    uint32_t to = stage + static_cast<uint32_t>(piece) * Words * 4;
+    int c = 0;
+    for (; c < min(real, p.chunk_channels); ++c) {
+#pragma unroll
+      for (int i = 0; i < Batch; ++i) {
+        device::copy_async<Words * 4>(to + i * Traits::kFillThreads * Words * 4, from[i], inside[i] ? Words * 4 : 0);
+        from[i] += p.source_plane;
+      }
+      to += plane_stride(c);
+    }
+    for (; c < p.chunk_channels; ++c) {
+#pragma unroll
+      for (int i = 0; i < Batch; ++i) {
+        device::copy_async<Words * 4>(to + i * Traits::kFillThreads * Words * 4, base, 0);
+      }
+      to += plane_stride(c);
+    }
+  }
+
+  /// Bytes from channel `c` of a stage to the next.
+  __device__ __forceinline__ uint32_t plane_stride(int c) const {
+    return static_cast<uint32_t>(plane_word(p, c + 1) - plane_word(p, c)) * 4;
   }
 };
 

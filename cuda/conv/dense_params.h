@@ -23,9 +23,12 @@ inline constexpr int kStepsPerStage = 4;  ///< k8 steps whose weights travel tog
 /// Rows of a warp that the epilogue stores together.
 constexpr int dense_store_rows(int row_tiles) { return row_tiles < 2 ? 16 : 32; }
 
+/// An offset or address that makes any sum with it negative: nothing is stored there.
+inline constexpr int64_t kDenseNowhere = -(int64_t{1} << 62);
+
 /// A GEMM column: where its outputs go.
 struct DenseColumn {
-  int64_t offset;  ///< element offset from the row's first output; negative: no such column
+  int64_t offset;  ///< bytes from the row's first output, or kDenseNowhere
   uint32_t j;      ///< its place in the group: jd | jh << 10 | jw << 20
   float bias;
 };
@@ -49,26 +52,29 @@ struct DenseParams {
   int64_t source_plane, target_plane;  ///< positions a channel
   int64_t target_numel;                ///< distance between the partial results of two splits
   Activation activation;
-  float negative_slope;  ///< of (leaky) relu; 1: none; 2: a smooth activation, applied in a second pass
-  bool repair;           ///< finish results in this kernel; off where the partial sums of splits are still to be added
+  float negative_slope;  ///< of (leaky) relu, at most 1; 1 for none and for smooth activations
+  bool smooth;           ///< the activation is applied in a second look at the results
+  bool finish;  ///< the second look may happen here; off where the partial sums of splits are still to be added
 
   int source_extent[3], target_extent[3];
-  int out_step[3], in_step[3], tap_step[3];  ///< U, S, distance of window taps
+  int out_step[3], in_step[3], tap_step[3];  ///< U; S and the distance of window taps, both in fill_steps
   int channels;                              ///< source channels a group
   int target_channels;                       ///< a group
+  uint32_t last_j;                           ///< the last place of a group
   int span_log2;          ///< 2^span_log2 neighbouring columns are neighbouring positions along width
   int columns_per_group;  ///< padded to column tiles
   int chunk_channels;     ///< source channels whose halos are in shared memory together
   bool
       folded;  ///< a k8 step mixes taps: depth is flat over a chunk's (channel, tap), or (tap, channel) with 4 channels
 
-  int tile[3];      ///< rows of one work item: depth x height x width, width a multiple of 8
-  int halo_height;  ///< rows of one channel's halo a depth slice
-  int halo_pitch;   ///< words a halo row
-  bool wide_fill;   ///< halo rows are filled 16 bytes at a time
-  int halo_words;   ///< words a channel that are filled
-  int plane_pitch;  ///< words from channel to channel
-  int plane_skew;   ///< extra words for channels 2, 3, 6, 7 of a chunk
+  int tile[3];       ///< rows of one work item: depth x height x width, width a multiple of 8
+  int halo_height;   ///< rows of one channel's halo a depth slice
+  int halo_pitch;    ///< words a halo row
+  int fill_words;    ///< words of a halo row that one copy brings: 4, 2 or 1
+  int fill_step[3];  ///< only every fill_step-th source position of an axis is ever read, so only those are brought
+  int halo_words;    ///< words a channel that are filled
+  int plane_pitch;   ///< words from channel to channel
+  int plane_skew;    ///< extra words for channels 2, 3, 6, 7 of a chunk
   int halo_stage_words;
   int halo_stages, weight_stages;
   int table_steps;  ///< steps of all phases

@@ -15,10 +15,10 @@ namespace {
 constexpr std::size_t kSharedLimit = 227 * 1024;
 constexpr int64_t kInt = std::numeric_limits<int>::max();
 constexpr int kMaxGroupedColumns = 128;
-constexpr double kClocksPerMs = 1.7e6;    // H200 under load
-constexpr double kFillWordsPerClock = 4;  // halo words that the copying warps bring in
-constexpr double kWideFillWordsPerClock = 12;
-constexpr double kL2BytesPerClock = 22;  // a multiprocessor's share
+constexpr int64_t kHaloInFlight = 64 * 1024;  // bytes
+constexpr double kClocksPerMs = 1.7e6;        // H200 under load
+constexpr double kFillWordsPerClock = 3;      // words of a halo that one-word copies bring in
+constexpr double kL2BytesPerClock = 22;       // a multiprocessor's share
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int as_int(int64_t value) { return static_cast<int>(value); }
@@ -30,6 +30,8 @@ struct Axis {
   int64_t group = 1;          // J
   int64_t origin = 0;         // of the first group, -U < origin <= 0: groups that start with a phase need fewer taps
   int64_t tap_step = 1;
+  int64_t fill_step = 1;      // common step of rows and taps: positions between are never read
+  int64_t halo_tap_step = 1;  // tap_step in fill_steps; so is in_step
   struct Taps {
     int64_t first = 0, window = 0;
     int64_t j0 = 0;
@@ -79,6 +81,10 @@ Axis make_axis(const ConvProblem& p, std::size_t axis, bool forward, int64_t gro
     a.phases.push_back({sets[i].front(), (sets[i].back() - sets[i].front()) / a.tap_step + 1,
                         a.origin + static_cast<int64_t>(i) * a.group});
   }
+  const bool one_tap = std::all_of(a.phases.begin(), a.phases.end(), [](const Axis::Taps& t) { return t.window == 1; });
+  a.fill_step = one_tap ? a.in_step : std::gcd(a.in_step, a.tap_step);
+  a.in_step /= a.fill_step;
+  a.halo_tap_step = one_tap ? 1 : a.tap_step / a.fill_step;
   return a;
 }
 
@@ -93,7 +99,7 @@ struct Candidate {
   int64_t steps_per_chunk = 0;  // the longest phase's
   int64_t steps = 0;            // k8 steps of all chunks and phases, padded to stages
   bool folded = false;
-  bool wide = false;  // 16-byte fill
+  int64_t fill_words = 1;
   int64_t chunk_channels = 8;
   int64_t chunks = 1;
   double ms_per_row = 0;  // lower bound for one output position of one multiprocessor
@@ -188,7 +194,7 @@ class Planner {
       c.folded = folded;
       c.chunk_channels = !folded ? 8 : source_channels_ < 8 ? source_channels_ : 4;
       c.chunks = ceil_div(source_channels_, c.chunk_channels);
-      c.wide = can_fill_wide(c);
+      c.fill_words = fill_words(c);
       c.steps = 0;
       c.steps_per_chunk = 0;
       for_each_phase(axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
@@ -209,11 +215,15 @@ class Planner {
     }
   }
 
-  /// Rows of the source, and the pitches that avoid bank conflicts, are multiples of 16 bytes.
-  bool can_fill_wide(const Candidate& c) const {
-    const int64_t stride = c.axes[2].in_step;
-    const bool pitches_fit = c.folded && c.chunk_channels != 4 ? stride % 4 != 0 : stride % 2 != 0;
-    return config_.alignment >= 16 && c.axes[2].source % 4 == 0 && pitches_fit;
+  /// Words of one copy into the halo: rows of the source, and pitches that avoid bank conflicts, must be multiples.
+  int64_t fill_words(const Candidate& c) const {
+    const Axis& width = c.axes[2];
+    const bool pitches_fit = c.folded && c.chunk_channels != 4 ? width.in_step % 4 != 0 : width.in_step % 2 != 0;
+    if (!pitches_fit || width.fill_step != 1) return 1;
+    for (const int64_t words : {4, 2}) {
+      if (config_.alignment >= words * 4 && width.source % words == 0) return words;
+    }
+    return 1;
   }
 
   template <class F>
@@ -244,10 +254,10 @@ class Planner {
     for (std::size_t axis = 0; axis < 3; ++axis) {
       int64_t window = 0;
       for (const auto& phase : c.axes[axis].phases) window = std::max(window, phase.window);
-      halo[axis] = (tile[axis] - 1) * c.axes[axis].in_step + (window - 1) * c.axes[axis].tap_step + 1;
+      halo[axis] = (tile[axis] - 1) * c.axes[axis].in_step + (window - 1) * c.axes[axis].halo_tap_step + 1;
       tiles[axis] = ceil_div(q[axis], tile[axis]);
     }
-    if (c.wide) halo[2] = (halo[2] + 3 + 3) / 4 * 4;  // rows start up to three words early
+    halo[2] = ceil_div(halo[2] + c.fill_words - 1, c.fill_words) * c.fill_words;  // rows may start a little early
     int64_t phases = 1;
     for (const Axis& a : c.axes) phases *= static_cast<int64_t>(a.phases.size());
     const double words = static_cast<double>(halo[0] * halo[1] * halo[2] * c.chunk_channels);
@@ -259,8 +269,8 @@ class Planner {
     const double steps = static_cast<double>(c.steps) / static_cast<double>(phases);
     for (const int64_t splits : split_choices(c, items, phases)) {
       const double share = static_cast<double>(ceil_div(c.chunks, splits)) / static_cast<double>(c.chunks);
-      const double fill =
-          words * static_cast<double>(c.chunks) / (c.wide ? kWideFillWordsPerClock : kFillWordsPerClock) / kClocksPerMs;
+      const double fill = words * static_cast<double>(c.chunks) /
+                          (kFillWordsPerClock * static_cast<double>(c.fill_words)) / kClocksPerMs;
       const double lines = words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 8);  // whole sectors
       const double weight_words = steps * variant.columns * (accurate_ ? 16 : 8);
       const double l2 = 4 * (lines * static_cast<double>(c.chunks) + weight_words) / kL2BytesPerClock / kClocksPerMs;
@@ -310,7 +320,8 @@ class Planner {
       k.target_extent[axis] = as_int(a.target);
       k.out_step[axis] = as_int(a.out_step);
       k.in_step[axis] = as_int(a.in_step);
-      k.tap_step[axis] = as_int(a.tap_step);
+      k.tap_step[axis] = as_int(a.halo_tap_step);
+      k.fill_step[axis] = as_int(a.fill_step);
       k.tile[axis] = as_int(tile[axis]);
       plan.map[axis] = {as_int(p_.stride[axis]), as_int(p_.dilation[axis]), as_int(p_.padding_before[axis]),
                         as_int(p_.kernel[axis]), as_int(a.tap_step),        as_int(a.group)};
@@ -322,9 +333,10 @@ class Planner {
     k.channels = as_int(source_channels_);
     k.target_channels = as_int(target_channels_);
     k.folded = c.folded;
+    k.last_j = static_cast<uint32_t>((c.axes[0].group - 1) << 20 | (c.axes[1].group - 1) << 10 | (c.axes[2].group - 1));
     k.span_log2 = std::min(3, std::countr_zero(static_cast<uint64_t>(c.axes[2].group)));
     k.chunk_channels = as_int(c.chunk_channels);
-    k.wide_fill = c.wide;
+    k.fill_words = as_int(c.fill_words);
     k.chunks = as_int(c.chunks);
     k.chunks_per_split = as_int(ceil_div(c.chunks, plan.splits));
     k.columns_per_group = as_int(c.column_tiles * kDenseVariants[c.variant].columns);
@@ -347,7 +359,7 @@ class Planner {
     for_each_phase(c.axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
       DensePhase& phase = k.phase[count++];
       const Axis::Taps* taps[3] = {&d, &h, &w};
-      phase.shift = c.wide ? as_int((w.first % 4 + 4) % 4) : 0;
+      phase.shift = as_int((w.first % c.fill_words + c.fill_words) % c.fill_words);
       for (int axis = 0; axis < 3; ++axis) {
         phase.off_min[axis] = as_int(taps[axis]->first);
         phase.window[axis] = as_int(taps[axis]->window);
@@ -379,7 +391,7 @@ class Planner {
       const bool align = stride % 4 == 0;
       while (align && pitch % 4 != phase.window[2] % 4) ++pitch;
       plane = halo[0] * halo[1] * pitch;
-      while (c.wide && plane % 4 != 0) ++plane;
+      while (plane % c.fill_words != 0) ++plane;
       while (align && plane % 4 != phase.window[0] * phase.window[1] * phase.window[2] % 4) ++plane;
     } else {  // depth elements are channels: four planes side by side fill the 32 banks
       plane = halo[0] * halo[1] * pitch + (stride % 4 == 2 ? 1 : 0);  // a skewed channel must not reach the next
@@ -403,13 +415,20 @@ class Planner {
     const int64_t turn_words = int64_t{variant.warpgroups} * 4 * 8 * (dense_store_rows(variant.row_tiles) + 4);
     const int64_t fixed = turn_words * 4 + (int64_t{variant.warpgroups} * variant.columns + variant.rows()) * 16 +
                           (int64_t{k.halo_words} + 3) / 4 * 16 + int64_t{k.table_steps} * 32 + 16 * 64;
-    int64_t left = static_cast<int64_t>(kSharedLimit) - fixed - 2 * halo_bytes;
+    // Copies must cover the latency of memory: about 64 KB of halo in flight, then weights.
+    const int64_t left = static_cast<int64_t>(kSharedLimit) - fixed;
     const int64_t needed = plan.weight_floats * 4 / stage_bytes;
-    if (left < 2 * stage_bytes) return false;
-    k.resident = needed * stage_bytes <= left && needed <= 48;
-    k.weight_stages = as_int(k.resident ? needed : std::min<int64_t>(left / stage_bytes, 6));
-    left -= k.weight_stages * stage_bytes;
-    k.halo_stages = as_int(std::min<int64_t>(2 + left / halo_bytes, 4));
+    const int64_t few_weights = std::min<int64_t>(needed, stage_bytes > 16384 ? 3 : 4);
+    const int64_t deep_halo = std::clamp<int64_t>(ceil_div(kHaloInFlight, halo_bytes), 2, 8);
+    k.resident = needed <= 48 && needed * stage_bytes + deep_halo * halo_bytes <= left;
+    k.halo_stages = as_int(deep_halo);
+    while (!k.resident && k.halo_stages > 2 && few_weights * stage_bytes + k.halo_stages * halo_bytes > left) {
+      --k.halo_stages;
+    }
+    const int64_t fit = (left - k.halo_stages * halo_bytes) / stage_bytes;
+    k.weight_stages = as_int(k.resident ? needed : std::min<int64_t>(fit, 6));
+    if (k.weight_stages < std::min<int64_t>(needed, 2)) return false;
+    k.halo_stages = as_int(std::min<int64_t>((left - k.weight_stages * stage_bytes) / halo_bytes, 8));
     plan.shared_bytes = static_cast<std::size_t>(fixed + k.weight_stages * stage_bytes + k.halo_stages * halo_bytes);
     return true;
   }

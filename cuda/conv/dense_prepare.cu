@@ -12,9 +12,9 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
-constexpr int kStepsPerBlock = 8;
+constexpr int kStepsPerBlock = 4;
 
 struct PrepareParams {
   DenseAxisMap map[3];
@@ -109,23 +109,28 @@ __device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, co
   for (int word = static_cast<int>(threadIdx.x); word < step_words; word += kThreads) {
     const int n = word / 64 * 8 + word % 32 / 4, k = word / 32 % 2 * 4 + word % 4;  // core_matrix_word, backwards
     const Column own = column_at(q, slab.tile * q.column_tile + n);
-    for (int i = 0; i < steps; ++i) {
-      const int step = slab.first_step + i;
-      const DenseDepth depth = dense_depth(p, slab.phase, step, k);
+    float value[kStepsPerBlock];  // all loads before the first store
+#pragma unroll
+    for (int i = 0; i < kStepsPerBlock; ++i) {
+      const DenseDepth depth = dense_depth(p, slab.phase, slab.first_step + i, k);
       const int channel = slab.chunk * p.chunk_channels + depth.channel;
-      const int tap = taps[(i * depths + k % depths) * q.group + own.j];
+      const int tap = i < steps ? taps[(i * depths + k % depths) * q.group + own.j] : -1;
       const bool real =
           tap >= 0 && depth.channel < p.chunk_channels && channel < p.channels && own.channel < p.target_channels;
       const int64_t row = q.forward ? (slab.group * p.target_channels + own.channel) * p.channels + channel
                                     : (slab.group * p.channels + channel) * p.target_channels + own.channel;
-      const float value = real ? q.weights[row * q.kernel_taps + tap] : 0.0f;
-      float* to = slab.to + int64_t{step} * step_words * q.parts + word;
+      value[i] = real ? __ldg(q.weights + row * q.kernel_taps + tap) : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kStepsPerBlock; ++i) {
+      if (i >= steps) break;
+      float* to = slab.to + int64_t{slab.first_step + i} * step_words * q.parts + word;
       if (q.parts == 2) {
-        const device::Tf32Pair pair = device::split_tf32(value);
+        const device::Tf32Pair pair = device::split_tf32(value[i]);
         to[0] = __uint_as_float(pair.high);
         to[step_words] = __uint_as_float(pair.low);
       } else {
-        to[0] = __uint_as_float(device::round_tf32_finite(value));
+        to[0] = __uint_as_float(device::round_tf32_finite(value[i]));
       }
     }
   }
@@ -133,11 +138,12 @@ __device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, co
 
 __device__ void prepare_column(const DenseParams& p, const PrepareParams& q, int64_t index) {
   const Column own = column_at(q, static_cast<int>(index % p.columns_per_group));
-  DenseColumn column{-1, 0, 0};
+  DenseColumn column{kDenseNowhere, 0, 0};
   if (own.channel < p.target_channels) {
     const int w = own.j % q.map[2].group, h = own.j / q.map[2].group % q.map[1].group;
     const int d = own.j / (q.map[1].group * q.map[2].group);
-    column.offset = own.channel * p.target_plane + (int64_t{d} * p.target_extent[1] + h) * p.target_extent[2] + w;
+    const int64_t within = (int64_t{d} * p.target_extent[1] + h) * p.target_extent[2] + w;
+    column.offset = (own.channel * p.target_plane + within) * static_cast<int64_t>(sizeof(float));
     column.j = static_cast<uint32_t>(d) << 20 | static_cast<uint32_t>(h) << 10 | static_cast<uint32_t>(w);
     if (q.bias != nullptr) column.bias = q.bias[index / p.columns_per_group * p.target_channels + own.channel];
   }
@@ -160,12 +166,20 @@ __global__ void prepare_kernel(const __grid_constant__ DenseParams p, const __gr
 __global__ void reduce_kernel(const float* partial, int splits, int64_t numel, int64_t plane, int64_t channels,
                               const float* bias, Activation activation, const __grid_constant__ PlainSum plain,
                               float* target) {
+  constexpr int kBatch = 8;  // loads in flight
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < numel; i += int64_t{gridDim.x} * kThreads) {
-    float sum = partial[i];
-    for (int split = 1; split < splits; ++split) sum += partial[split * numel + i];
-    const int64_t channel = i / plane % channels;
-    if (!(fabsf(sum) <= FLT_MAX)) sum = plain.at(i / plane / channels, channel, i % plane);
-    if (bias != nullptr) sum += bias[channel];
+    float sum = 0;
+    for (int first = 0; first < splits; first += kBatch) {
+      float value[kBatch];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) value[k] = first + k < splits ? partial[(first + k) * numel + i] : 0.0f;
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        if (first + k < splits) sum += value[k];
+      }
+    }
+    if (!(fabsf(sum) <= FLT_MAX)) sum = plain.at(i / plane / channels, i / plane % channels, i % plane);
+    if (bias != nullptr) sum += bias[i / plane % channels];
     target[i] = device::apply_activation(activation, sum);
   }
 }

@@ -20,6 +20,14 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, 
   }
 }
 
+/// copy_async of 4 bytes, or zeros where `valid` is false; of 16 bytes.
+__device__ __forceinline__ void copy_async_4(uint32_t shared, const void* global, bool valid) {
+  copy_async<4>(shared, global, valid ? 4 : 0);
+}
+__device__ __forceinline__ void copy_async_16(uint32_t shared, const void* global, int source_bytes) {
+  copy_async<16>(shared, global, source_bytes);
+}
+
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /// Waits until at most `Pending` of this thread's committed groups are still running.
