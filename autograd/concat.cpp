@@ -39,23 +39,36 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   return cat(widened, axis);
 }
 
+namespace {
+/// "[3, 4]", of any length.
+std::string list(const IntList& values) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(values[i]);
+  return text + "]";
+}
+}  // namespace
+
 std::vector<Tensor> split(const Tensor& x, const IntList& sizes, int64_t dim) {
   const int64_t extent = x.size(dim);
-  const bool repeats = sizes.size() == 1;
-  if (sizes.empty() || std::any_of(sizes.begin(), sizes.end(), [](int64_t s) { return s < 0; }) ||
-      (repeats && sizes[0] == 0 && extent > 0)) {
-    fail("split: sizes expected one or more numbers of 0 or more, got ", Shape(sizes));
+  IntList lengths = sizes;
+  if (sizes.size() == 1 && sizes[0] > 0) {  // one size repeats
+    lengths.assign(static_cast<std::size_t>(std::max<int64_t>(1, (extent - 1) / sizes[0] + 1)), sizes[0]);
+    lengths.back() = extent - sizes[0] * static_cast<int64_t>(lengths.size() - 1);
+  }
+  int64_t left = extent;
+  bool fits = true;
+  for (int64_t length : lengths) {
+    fits = fits && length >= 0 && length <= left;
+    left -= fits ? length : 0;
+  }
+  if (!fits || left != 0) {
+    fail("split: sizes expected to add up to ", extent, " (dim ", dim, " of ", x.shape(), "), got ", list(sizes));
   }
   std::vector<Tensor> parts;
   int64_t at = 0;
-  for (std::size_t i = 0; repeats ? at < extent || parts.empty() : i < sizes.size(); ++i) {
-    const int64_t size = repeats ? std::min(sizes[0], extent - at) : sizes[i];
-    if (size > extent - at) break;
-    parts.push_back(x.slice(dim, at, at + size));
-    at += size;
-  }
-  if (at != extent || (!repeats && parts.size() != sizes.size())) {
-    fail("split: sizes expected to add up to ", extent, " (dim ", dim, " of ", x.shape(), "), got ", Shape(sizes));
+  for (int64_t length : lengths) {
+    parts.push_back(x.slice(dim, at, at + length));
+    at += length;
   }
   return parts;
 }

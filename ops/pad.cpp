@@ -3,6 +3,8 @@
 #include <halo/ops/pad.h>
 #include <halo/ops/pad_backend.h>
 
+#include <algorithm>
+
 namespace halo::ops {
 namespace {
 
@@ -16,15 +18,17 @@ const char* name(PadMode mode) {
   return "?";
 }
 
-/// The most that `mode` can take from an axis of `extent`.
+constexpr int64_t kAnyAmount = INT64_MAX / 4;  // two of them and an extent do not overflow
+
+/// The most that `mode` can put in front of or behind an axis of `extent`.
 int64_t longest(PadMode mode, int64_t extent) {
   switch (mode) {
-    case PadMode::Reflect: return extent - 1;
+    case PadMode::Constant: return kAnyAmount;
+    case PadMode::Reflect: return std::max<int64_t>(0, extent - 1);
+    case PadMode::Replicate: return extent > 0 ? kAnyAmount : 0;
     case PadMode::Circular: return extent;
-    case PadMode::Replicate: return extent > 0 ? INT64_MAX : 0;
-    case PadMode::Constant: break;
   }
-  return INT64_MAX;
+  return 0;
 }
 
 PadProblem problem_of(const Shape& shape, const IntList& pad, PadMode mode) {
@@ -38,14 +42,9 @@ PadProblem problem_of(const Shape& shape, const IntList& pad, PadMode mode) {
     const auto at = static_cast<std::size_t>(i);
     const int64_t extent = shape[rank - 1 - i], before = pad[2 * at], after = pad[2 * at + 1];
     for (int64_t amount : {before, after}) {
-      if (amount < 0 || (amount > 0 && amount > longest(mode, extent))) {
-        fail("pad: ", name(mode), " padding of dim ", rank - 1 - i, " (extent ", extent, ") expected 0",
-             mode == PadMode::Constant
-                 ? " or more"
-                 : concat(" to ", mode == PadMode::Replicate && extent > 0 ? "any number"
-                                                                           : std::to_string(longest(mode, extent))),
-             ", got ", amount);
-      }
+      if (amount >= 0 && amount <= longest(mode, extent)) continue;
+      fail("pad: ", name(mode), " padding of dim ", rank - 1 - i, " (extent ", extent, ") expected at least 0",
+           " and at most ", longest(mode, extent), ", got ", amount);
     }
     problem.input[2 - at] = extent;
     problem.before[2 - at] = before;

@@ -23,7 +23,7 @@ struct Labels {
   }
   bool counts(int64_t i) const { return labels[i] != ignored; }
   double weight(int64_t c) const { return weights == nullptr ? 1.0 : static_cast<double>(weights[c]); }
-  /// The share q of class c in the target of position i, and the terms of it.
+  /// The share q of class c in the target of position i.
   double share(int64_t i, int64_t c) const {
     return (c == labels[i] ? hard * weight(c) : 0.0) + (soft > 0 ? soft * weight(c) : 0.0);
   }
@@ -88,10 +88,9 @@ void cross_entropy_backward(const char* op, const ClassLoss& options, const Tens
             out[element] = T(0);
             continue;
           }
-          const T probability = static_cast<T>(static_cast<double>(in[element]) - kept[at]);
-          const T model = options.log_probabilities
-                              ? T(0)
-                              : static_cast<T>(shares[static_cast<std::size_t>(i)]) * std::exp(probability);
+          const T exponent = static_cast<T>(static_cast<double>(in[element]) - kept[at]);
+          const T share = static_cast<T>(shares[static_cast<std::size_t>(i)]);
+          const T model = options.log_probabilities ? T(0) : share * std::exp(exponent);
           out[element] = up[at] * (model - static_cast<T>(labels.share(at, c)));
         }
       }

@@ -50,6 +50,9 @@ TEST(Split, ViewsThatCoverTheAxis) {
   EXPECT_THROW(split(x, {3, 5}), ArgumentError);
   EXPECT_THROW(split(x, {3, 4, 1}), ArgumentError);
   EXPECT_THROW(split(x, 0), ArgumentError);
+  EXPECT_THROW(split(x, {INT64_MAX, INT64_MAX}), ArgumentError);
+  EXPECT_EQ(split(x, INT64_MAX).size(), 1u);
+  EXPECT_THROW(split(x, IntList{}), ArgumentError);
   EXPECT_THROW(chunk(x, 0), ArgumentError);
 }
 

@@ -42,6 +42,7 @@ TEST(Pad, Messages) {
   EXPECT_THROW(pad(x, {3, 0}, PadMode::Reflect), ArgumentError);
   EXPECT_THROW(pad(x, {0, 4}, PadMode::Circular), ArgumentError);
   EXPECT_THROW(pad(x, {-1, 0}), ArgumentError);
+  EXPECT_THROW(pad(x, {INT64_MAX, INT64_MAX}), ArgumentError);
   EXPECT_THROW(pad(x, {1}), ArgumentError);
   EXPECT_THROW(pad(x, {1, 1, 1, 1, 1, 1}), ArgumentError);
   const std::string text = testing::message_of([&] { pad(x, {0, 0, 2, 0}, PadMode::Reflect); });
