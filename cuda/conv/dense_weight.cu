@@ -44,19 +44,19 @@ int attribute(cudaDeviceAttr which) {
 const DenseWeightPlan& plan_for(const ConvProblem& problem, const ConvConfig& config) {
   struct Key {
     ConvProblem problem;
-    bool split;
-    int alignment, multiprocessors;
+    bool split, aligned;
+    int multiprocessors;
     bool operator==(const Key&) const = default;
   };
   static std::mutex mutex;
   static std::multimap<std::size_t, std::pair<Key, DenseWeightPlan>> plans;
-  const Key key{problem, config.precision == Precision::Float32, config.alignment,
+  const Key key{problem, config.precision == Precision::Float32, config.alignment >= 16,
                 attribute(cudaDevAttrMultiProcessorCount)};
   const std::size_t hash = hash_value(problem);
   const std::lock_guard lock(mutex);
   for (auto [entry, end] = plans.equal_range(hash); entry != end; ++entry)
     if (entry->second.first == key) return entry->second.second;
-  const DenseWeightPlan plan = plan_dense_weight(problem, key.split, key.alignment, key.multiprocessors);
+  const DenseWeightPlan plan = plan_dense_weight(problem, key.split, key.aligned, key.multiprocessors);
   return plans.emplace(hash, std::pair(key, plan))->second.second;
 }
 
@@ -92,12 +92,6 @@ void accumulate(const DenseWeightPlan& plan, const float* gathered, const float*
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
   const DenseWeightPlan& plan = plan_for(problem, config);
   const DenseWeightGeometry& g = plan.geometry;
-  auto* weight = static_cast<float*>(operands.w);
-  if (g.stages == 0) {  // an empty sum
-    const std::size_t bytes = static_cast<std::size_t>(problem.w_numel()) * sizeof(float);
-    check(cudaMemsetAsync(weight, 0, bytes, stream), "dense_weight");
-    return;
-  }
   const auto* x = static_cast<const float*>(operands.x);
   const auto* y = static_cast<const float*>(operands.y);
   auto* partial = static_cast<double*>(operands.workspace);
@@ -105,7 +99,7 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   enqueue(plan, plan.swapped ? y : x, plan.swapped ? x : y, partial, stream);
   const int64_t count = int64_t{g.groups} * g.columns * g.rows;
   launch("dense_weight_splits", add_splits, dim3(static_cast<unsigned>((count + kLanes - 1) / kLanes)),
-         dim3(kLanes, kParts), 0, stream, g, partial, plan.swapped, weight);
+         dim3(kLanes, kParts), 0, stream, g, partial, plan.swapped, static_cast<float*>(operands.w));
 }
 
 }  // namespace

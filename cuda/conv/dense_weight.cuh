@@ -3,20 +3,22 @@
 //
 // A block computes up to 384 rows (input channel, tap) by N columns (output channels) of the gradient over one range of
 // positions (a split). One warpgroup loads, three multiply:
-//   gathered operand  (rows)    a float32 halo tile per stage in shared memory, filled by cp.async with zeros outside
-//   the
-//                               tensor. Consumers read wgmma A fragments out of it at any tap offset, straight into
-//                               registers, and split them there: no im2col is ever written.
-//   streamed operand  (columns) read once per block, split into high and low TF32 parts, stored as K-major core
-//   matrices,
-//                               since wgmma takes B only from shared memory.
+//   gathered operand  (rows)    a float32 halo tile per stage, fetched by the copy engine. Consumers read wgmma A
+//                               fragments out of it at any tap offset, straight into registers, and split them there:
+//                               no im2col is ever written.
+//   streamed operand  (columns) fetched by the copy engine too, then split by the loading warpgroup into high and low
+//   TF32
+//                               parts, stored as K-major core matrices, since wgmma takes B only from shared memory.
+// The copy engine sees flat channel planes (dense_weight_plan.h), so any width and alignment will do; what a box holds
+// beyond the end of a line is the next line. Where a window may see that, the loading warpgroup writes the padding's
+// zeros; positions that do not exist are zero in the streamed tile and masked in the gathered fragments.
 // The tensor core cuts off the low bits of each of its additions, so its sums are moved to float32 registers every
 // kPromoteSteps k8 steps, and those to float64 in the workspace every `flush_stages` stages: the error stays put at any
 // length. A second kernel adds the splits in order. No atomics: the bits depend on the plan alone.
 //
-// Limits: float32 storage, both operands dense; extents below 2^30 (int32 coordinates), offsets 64-bit; one block's
-// halo tile must fit in shared memory beside the streamed tile (plan_dense_weight answers `valid == false` otherwise,
-// which happens for dilations of several thousand, and the dispatcher falls back).
+// Limits: float32 storage, both operands dense; channel planes below 2^28 floats, offsets 64-bit; a halo tile of 64
+// rows must fit in shared memory beside the streamed tile and its lines in 256 words (`valid == false` from
+// plan_dense_weight otherwise, which happens for large dilations along the width, and the dispatcher falls back).
 #pragma once
 
 #include <type_traits>
@@ -27,13 +29,17 @@
 #include "../device/wgmma.cuh"
 #include "../launch.h"
 #include "dense_weight_launch.h"
+#include <cuda.h>
 
 namespace halo::cuda::conv {
 
 struct DenseWeightParams {
+  CUtensorMap gathered_map;
+  CUtensorMap streamed_map;
   const float* gathered;
   const float* streamed;
-  double* partial;  ///< [split][group][column][row]
+  int gathered_shift, streamed_shift;  ///< floats between a map's base and the tensor's first element
+  double* partial;                     ///< [split][group][column][row]
   DenseWeightGeometry geometry;
 };
 
@@ -46,16 +52,17 @@ struct DenseWeightTile {
   static constexpr int kHalves = N / kWgmmaColumns;
   static constexpr int kTiles = dense_weight_row_tiles(N);
   static constexpr int kPromoteSteps = 4;
+#ifdef K2_NO_TURNS
+  static constexpr bool kTurns = false;
+#else
+  static constexpr bool kTurns = true;
+#endif
   static constexpr int kThreads = (kConsumers + 1) * 128;
-  static constexpr int kLowOffset = N / 8 * kColumnGroupPitch;  ///< bytes from the high to the low parts
   /// Registers a thread: entry has 128 (65,536 / 512).
-  static constexpr int kConsumerRegisters = Split && N == 128 ? 152 : 144;
+  static constexpr int kConsumerRegisters = 152;
   static constexpr int kProducerRegisters = 512 - kConsumers * kConsumerRegisters;
-  /// Values a producer thread has in flight.
-  static constexpr int kLoads = Split ? 16 : 32;
-  static_assert(N % 8 == 0 && kWgmmaColumns * kHalves == N && kWgmmaColumns <= 96);
-  static_assert(kConsumerRegisters % 8 == 0 && kProducerRegisters % 8 == 0 && kProducerRegisters >= 40);
-  static_assert(kTiles <= kTilesPerWarpgroup);
+  static_assert(N % 16 == 0 && kWgmmaColumns * kHalves == N && kWgmmaColumns <= 96 && N <= kMostColumns);
+  static_assert(kConsumerRegisters % 8 == 0 && kProducerRegisters >= 40);
 };
 
 namespace dense_weight {
@@ -67,15 +74,15 @@ struct Cursor {
   int batch, depth, row_block, column_block;
 
   __device__ Cursor(const DenseWeightGeometry& g, int64_t stage) {
-    column_block = static_cast<int>(stage % g.column_blocks_w);
-    stage /= g.column_blocks_w;
+    column_block = static_cast<int>(stage % g.column_blocks);
+    stage /= g.column_blocks;
     row_block = static_cast<int>(stage % g.row_blocks);
     stage /= g.row_blocks;
     depth = static_cast<int>(stage % g.positions[0]);
     batch = static_cast<int>(stage / g.positions[0]);
   }
   __device__ void next(const DenseWeightGeometry& g) {
-    if (++column_block < g.column_blocks_w) return;
+    if (++column_block < g.column_blocks) return;
     column_block = 0;
     if (++row_block < g.row_blocks) return;
     row_block = 0;
@@ -113,26 +120,38 @@ struct Block {
   }
 };
 
-/// Shared memory: pipeline x (streamed tile, gathered tile), then the tables that every stage uses, the full and empty
-/// barriers, and each stage's masks.
+/// A position in a ring of buffers: its index and the parity of its round.
+struct Slot {
+  int index = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void next(int size) {
+    if (++index == size) index = 0, parity ^= 1;
+  }
+};
+
+/// Shared memory: the three rings, the column table, barriers, masks.
 struct Shared {
-  uint32_t base, line_table, column_table, barriers;
-  int stage_bytes, streamed_bytes, pipeline;
+  uint32_t streamed_base, gathered_base, raw_base, column_table, barriers;
+  int streamed_bytes, gathered_bytes, raw_bytes;
 
   __device__ Shared(const DenseWeightGeometry& g, const void* memory)
-      : base(shared_address(memory)),
-        stage_bytes(g.streamed_bytes + g.gathered_bytes),
-        streamed_bytes(g.streamed_bytes),
-        pipeline(g.pipeline) {
-    line_table = base + pipeline * stage_bytes;
-    column_table = line_table + g.gathered.channels * g.gathered.planes * g.gathered.lines * kLineEntryBytes;
+      : streamed_bytes(g.streamed_bytes), gathered_bytes(g.gathered_bytes), raw_bytes(g.raw_bytes) {
+    streamed_base = shared_address(memory);
+    gathered_base = streamed_base + g.tiles * g.streamed_bytes;
+    raw_base = gathered_base + (g.tiles + g.ahead) * g.gathered_bytes;
+    column_table = raw_base + (1 + g.ahead) * g.raw_bytes;
     barriers = column_table + kMostColumns * kColumnEntryBytes;
   }
-  __device__ uint32_t streamed(int slot) const { return base + slot * stage_bytes; }
-  __device__ uint32_t gathered(int slot) const { return base + slot * stage_bytes + streamed_bytes; }
-  __device__ uint32_t full(int slot) const { return barriers + slot * 8; }
-  __device__ uint32_t empty(int slot) const { return barriers + (kMaxStages + slot) * 8; }
-  __device__ uint32_t masks(int slot) const { return barriers + 2 * kMaxStages * 8 + slot * 16; }
+  __device__ uint32_t streamed(int slot) const { return streamed_base + slot * streamed_bytes; }
+  __device__ uint32_t gathered(int slot) const { return gathered_base + slot * gathered_bytes; }
+  __device__ uint32_t raw(int slot) const { return raw_base + slot * raw_bytes; }
+  /// The copy engine has filled a gathered tile and the raw box of the same stage.
+  __device__ uint32_t fetched(int slot) const { return barriers + slot * 8; }
+  /// A streamed tile, and with it its stage, is ready for the consumers.
+  __device__ uint32_t full(int slot) const { return barriers + (kMaxStages + slot) * 8; }
+  /// The consumers are done with that stage.
+  __device__ uint32_t empty(int slot) const { return barriers + (2 * kMaxStages + slot) * 8; }
+  __device__ uint32_t masks(int slot) const { return barriers + 3 * kMaxStages * 8 + slot * 16; }
 };
 
 __device__ __forceinline__ float load_shared(uint32_t address) {
@@ -150,10 +169,10 @@ __device__ __forceinline__ int2 load_shared_pair(uint32_t address) {
   asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address));
   return value;
 }
-__device__ __forceinline__ int4 load_shared_quad(uint32_t address) {
-  int4 value;
-  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+__device__ __forceinline__ float4 load_shared_vector(uint32_t address) {
+  float4 value;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
                : "r"(address));
   return value;
 }
@@ -182,232 +201,17 @@ __device__ __forceinline__ Tf32Pair to_tf32(float value) {
   return {Cheap ? __float_as_uint(value) + kTf32HalfUlp : round_tf32_finite(value), 0};
 }
 
-/// What is the same for every stage, once a block: where each line of the gathered tile comes from and goes to, and
-/// where each column of the streamed tile comes from.
-__device__ __forceinline__ void fill_tables(const DenseWeightGeometry& g, const Block& block, const Shared& shared,
-                                            int tile_columns) {
-  const auto& x = g.gathered;
-  const int lines = block.channels * x.planes * x.lines;
-  for (int i = threadIdx.x; i < lines; i += blockDim.x) {
-    const int channel = i / (x.planes * x.lines), plane = i / x.lines % x.planes, line = i % x.lines;
-    const int z = plane * x.step[0], y = line * x.step[1];
-    const int64_t source = channel * x.channel + (static_cast<int64_t>(z) * x.extent[1] + y) * x.extent[2];
-    const int to = (channel * x.channel_pitch + plane * x.plane_pitch + line * x.line_pitch) * 4;
-    store_shared(shared.line_table + i * kLineEntryBytes, static_cast<uint32_t>(source), to, z, y);
-  }
-  const int channels = block.columns / g.fold_taps;
-  const int64_t row = g.streamed.extent[2], plane = row * g.streamed.extent[1];
-  for (int i = threadIdx.x; i < tile_columns; i += blockDim.x) {
-    const int column = i < block.columns ? i : 0;  // the rest repeats the first and is never stored
-    const int tap = column / channels;
-    const int64_t shift = (g.fold_pad - tap * g.fold_dilation) * (g.fold_axis == 0 ? plane : row);
-    const int64_t source = (column - tap * channels) * g.streamed.channel + (g.fold_axis < 0 ? 0 : shift);
-    store_shared(shared.column_table + i * kColumnEntryBytes, static_cast<uint32_t>(source));
-    store_shared(shared.column_table + i * kColumnEntryBytes + 4, tap);
-  }
-}
+/// A stage's mask for the threads that are `lane` modulo 4. Bit 2u + h: whether position 8u + lane + 4h exists; bit 31:
+/// whether some position does not. The producer adds, from kShiftBit on, where the stage's first line begins in its
+/// box.
+constexpr int kShiftBit = 16;
+constexpr uint32_t kRagged = 0x80000000u;
 
-/// Fills the gathered tile: lines are dealt out to groups of `lanes` threads, which copy up to four pieces each at
-/// once.
-class GatheredLoader {
- public:
-  __device__ __forceinline__ GatheredLoader(const DenseWeightParams& p, const Block& block, const Shared& shared,
-                                            int thread)
-      : p_(p), table_(shared.line_table) {
-    const auto& g = p.geometry.gathered;
-    lane_ = thread % g.lanes * g.vector;
-    first_ = thread / g.lanes;
-    lines_ = block.channels * g.planes * g.lines;
-    source_ = p.gathered + block.group * g.group + block.first_channel * g.channel;
-  }
-
-  __device__ __forceinline__ void load(const Cursor& at, uint32_t tile) const {
-    const auto& g = p_.geometry.gathered;
-    const int pieces = g.lanes * g.vector;
-    for (int first = 0; first < g.words; first += 4 * pieces) {
-      const int count = (g.words - first + pieces - 1) / pieces;
-      if (g.vector == 4) {
-        count == 1   ? copy<1, 4>(at, tile, first)
-        : count == 2 ? copy<2, 4>(at, tile, first)
-                     : copy<4, 4>(at, tile, first);
-      } else {
-        count == 1   ? copy<1, 1>(at, tile, first)
-        : count == 2 ? copy<2, 1>(at, tile, first)
-        : count == 3 ? copy<3, 1>(at, tile, first)
-                     : copy<4, 1>(at, tile, first);
-      }
-    }
-  }
-
- private:
-  template <int Count, int Vector>
-  __device__ __forceinline__ void copy(const Cursor& at, uint32_t tile, int first_word) const {
-    const auto& g = p_.geometry.gathered;
-    const int depth = g.extent[0], height = g.extent[1], width = g.extent[2];
-    const int z0 = at.depth * g.stride[0] - g.pad[0];
-    const int y0 = at.row_block * p_.geometry.step_rows * g.stride[1] - g.pad[1];
-    const int x0 = at.column_block * p_.geometry.row_steps * 8 * g.stride[2] - g.pad[2] - g.lead;
-    const bool interior =
-        z0 >= 0 && z0 + (g.planes - 1) * g.step[0] < depth && y0 >= 0 && y0 + (g.lines - 1) * g.step[1] < height;
-    const int step = g.lanes * Vector;
-    const int word = first_word + lane_;
-    int bytes[Count];  // of each piece that lie inside the tensor; -1 where the line has ended
-#pragma unroll
-    for (int j = 0; j < Count; ++j) {
-      const int w = word + j * step, x = x0 + w * g.step[2];
-      bytes[j] = x >= 0 ? max(0, min(Vector, width - x)) * 4 : 0;
-      if (w >= g.words) bytes[j] = -1;
-    }
-    const float* source =
-        source_ + at.batch * g.batch + (static_cast<int64_t>(z0) * height + y0) * width + x0 + word * g.step[2];
-    const uint32_t target = tile + word * 4;
-#pragma unroll 2
-    for (int line = first_; line < lines_; line += 128 / g.lanes) {
-      const int4 entry = load_shared_quad(table_ + line * kLineEntryBytes);
-      const bool inside = interior || (static_cast<unsigned>(z0 + entry.z) < static_cast<unsigned>(depth) &&
-                                       static_cast<unsigned>(y0 + entry.w) < static_cast<unsigned>(height));
-      const float* from = source + entry.x;
-#pragma unroll
-      for (int j = 0; j < Count; ++j) {
-        const uint32_t to = target + entry.y + j * step * 4;
-        if (bytes[j] < 0) continue;
-        if constexpr (Vector == 4) {
-          copy_async_16(to, from + j * step, inside ? bytes[j] : 0);
-        } else {
-          copy_async_4(to, from + j * step * g.step[2], inside && bytes[j] != 0);
-        }
-      }
-    }
-  }
-
-  const DenseWeightParams& p_;
-  uint32_t table_;
-  int lane_, first_, lines_;
-  const float* source_;
-};
-
-/// Reads, splits and stores the streamed tile. Words: a warp covers 32 positions of one column, so that reads coalesce
-/// and the core matrix pitch spreads the stores over the banks. Vectors: a thread moves four aligned positions of a
-/// column.
-template <class Tile, bool Vector>
-class StreamedLoader {
- public:
-  static constexpr int kColumnStep = Vector ? 8 : 4;  ///< between the columns of one thread
-  static constexpr int kColumnsEach = Tile::kColumns / kColumnStep;
-  static constexpr int kPositions = Vector ? 1 : 2;
-  static constexpr int kWords = Vector ? 4 : 2;  ///< a column
-  static constexpr int kMostBatch = Tile::kLoads / kWords;
-  static constexpr int kBatch = kColumnsEach % kMostBatch == 0              ? kMostBatch
-                                : kColumnsEach % 12 == 0 && kMostBatch > 12 ? 12
-                                : kColumnsEach % (kMostBatch / 2) == 0      ? kMostBatch / 2
-                                                                            : kMostBatch / 4;
-  static constexpr int kBatches = kColumnsEach / kBatch;
-  static_assert(kBatch > 0 && kBatches * kBatch == kColumnsEach);
-
-  __device__ __forceinline__ StreamedLoader(const DenseWeightParams& p, const Block& block, const Shared& shared,
-                                            int thread)
-      : p_(p) {
-    const auto& g = p.geometry;
-    const int column = Vector ? thread / 16 : thread / 32;
-    table_ = shared.column_table + column * kColumnEntryBytes;
-    source_ = p.streamed + block.group * g.streamed.group + block.first_column * g.streamed.channel;
-#pragma unroll
-    for (int i = 0; i < kPositions; ++i) {
-      const int k = Vector ? thread % 16 * 4 : thread % 32 + 32 * i;
-      line_[i] = k / (8 * g.row_steps);
-      word_[i] = k - line_[i] * 8 * g.row_steps;
-    }
-    target_ =
-        column * 16 + (Vector ? thread % 16 * kCoreMatrixPitch : thread % 32 / 4 * kCoreMatrixPitch + thread % 4 * 4);
-  }
-
-  /// Call before load() of a stage.
-  __device__ __forceinline__ void begin(const Cursor& at) {
-    const auto& g = p_.geometry;
-    const auto& y = g.streamed;
-#pragma unroll
-    for (int i = 0; i < kPositions; ++i) {
-      const int h = at.row_block * g.step_rows + line_[i], w = at.column_block * g.row_steps * 8 + word_[i];
-      const bool exists = line_[i] < g.step_rows && h < g.positions[1] && w < y.extent[2];
-      valid_[i] = 0;
-      for (int tap = 0; tap < g.fold_taps; ++tap) {
-        const int shift = g.fold_pad - tap * g.fold_dilation;
-        const int z = at.depth + (g.fold_axis == 0 ? shift : 0), row = h + (g.fold_axis == 1 ? shift : 0);
-        const bool inside = static_cast<unsigned>(z) < static_cast<unsigned>(y.extent[0]) &&
-                            static_cast<unsigned>(row) < static_cast<unsigned>(y.extent[1]);
-        valid_[i] |= static_cast<uint32_t>(exists && inside) << tap;
-      }
-      from_[i] = source_ + at.batch * y.batch + (static_cast<int64_t>(at.depth) * y.extent[1] + h) * y.extent[2] + w;
-    }
-  }
-
-  __device__ __forceinline__ void load(int batch) {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int2 entry = load_shared_pair(table_ + (batch * kBatch + i) * kColumnStep * kColumnEntryBytes);
-#pragma unroll
-      for (int q = 0; q < kPositions; ++q) {
-        const float* from = from_[q] + entry.x;
-        const bool valid = (valid_[q] >> entry.y & 1) != 0;
-        if constexpr (Vector) {
-          const float4 v = valid ? __ldg(reinterpret_cast<const float4*>(from)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-          value_[i * 4] = v.x;
-          value_[i * 4 + 1] = v.y;
-          value_[i * 4 + 2] = v.z;
-          value_[i * 4 + 3] = v.w;
-        } else {
-          value_[i * 2 + q] = valid ? __ldg(from) : 0.0f;
-        }
-      }
-    }
-  }
-
-  __device__ __forceinline__ void store(uint32_t tile, int batch) {
-    const uint32_t to = tile + target_ + batch * kBatch * kColumnStep / 8 * kColumnGroupPitch;
-    ordinary(value_) ? store_as<true>(to) : store_as<false>(to);
-  }
-
- private:
-  template <bool Cheap>
-  __device__ __forceinline__ void store_as(uint32_t to) const {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      uint32_t high[kWords], low[kWords];
-#pragma unroll
-      for (int j = 0; j < kWords; ++j) {
-        const Tf32Pair pair = to_tf32<Tile::kSplit, Cheap>(value_[i * kWords + j]);
-        high[j] = pair.high;
-        low[j] = pair.low;
-      }
-      const uint32_t at = to + i * kColumnStep / 8 * kColumnGroupPitch + i * kColumnStep % 8 * 16;
-      if constexpr (Vector) {
-        store_shared(at, high[0], high[1], high[2], high[3]);
-        if constexpr (Tile::kSplit) store_shared(at + Tile::kLowOffset, low[0], low[1], low[2], low[3]);
-      } else {
-#pragma unroll
-        for (int q = 0; q < 2; ++q) {
-          store_shared(at + q * 8 * kCoreMatrixPitch, high[q]);
-          if constexpr (Tile::kSplit) store_shared(at + q * 8 * kCoreMatrixPitch + Tile::kLowOffset, low[q]);
-        }
-      }
-    }
-  }
-
-  const DenseWeightParams& p_;
-  uint32_t table_, target_;
-  int line_[kPositions], word_[kPositions];
-  uint32_t valid_[kPositions];  ///< bit t: inside the tensor for folded tap t
-  const float* from_[kPositions];
-  const float* source_;
-  float value_[kBatch * kWords];
-};
-
-/// Bit 2u + h: whether position 8u + lane + 4h of a stage exists; bit 31: whether all positions of the stage do not.
 __device__ __forceinline__ uint32_t position_mask(const DenseWeightGeometry& g, const Cursor& at, int lane) {
   const int columns = g.positions[2] - at.column_block * 8 * g.row_steps;
   const int lines = g.positions[1] - at.row_block * g.step_rows;
   if (columns >= 8 * g.row_steps && lines >= g.step_rows) return 0;
-  uint32_t mask = 0x80000000u;
+  uint32_t mask = kRagged;
   for (int u = 0; u < g.steps; ++u) {
     const int line = u / g.row_steps, column = (u - line * g.row_steps) * 8 + lane;
     if (line < lines && column < columns) mask |= 1u << (2 * u);
@@ -416,31 +220,260 @@ __device__ __forceinline__ uint32_t position_mask(const DenseWeightGeometry& g, 
   return mask;
 }
 
-template <class Tile, bool Vector>
-__device__ __forceinline__ void produce(const DenseWeightParams& p, const Block& block, const Shared& shared,
-                                        int thread) {
-  Cursor at(p.geometry, block.first_stage);
-  const GatheredLoader gathered(p, block, shared, thread);
-  StreamedLoader<Tile, Vector> streamed(p, block, shared, thread);
-  int slot = 0;
-  uint32_t parity = 1;  // a fresh barrier counts as emptied
-  for (int stage = 0; stage < block.stages; ++stage) {
-    barrier_wait(shared.empty(slot), parity);
-    gathered.load(at, shared.gathered(slot));
-    copy_async_arrive(shared.full(slot));
-    streamed.begin(at);
-#pragma unroll 1
-    for (int batch = 0; batch < StreamedLoader<Tile, Vector>::kBatches; ++batch) {
-      streamed.load(batch);
-      streamed.store(shared.streamed(slot), batch);
-    }
-    if (thread < 4) store_shared(shared.masks(slot) + thread * 4, position_mask(p.geometry, at, thread));
-    fence_async_proxy();
-    barrier_arrive(shared.full(slot));
-    at.next(p.geometry);
-    if (++slot == shared.pipeline) slot = 0, parity ^= 1;
+/// Where each column lies in a line of the raw boxes (words), its folded tap, and (from bit 8) its flat index modulo 4.
+__device__ __forceinline__ void fill_column_table(const DenseWeightGeometry& g, const Block& block,
+                                                  const Shared& shared, int tile_columns) {
+  const int channels = block.columns / g.fold_taps;
+  for (int i = threadIdx.x; i < tile_columns; i += blockDim.x) {
+    const int column = i < block.columns ? i : 0;  // the rest repeats the first and is never stored
+    const int tap = column / channels;
+    const int word = tap * g.streamed.period * g.streamed.box_pitch + g.streamed.channel_word(column - tap * channels);
+    store_shared(shared.column_table + i * kColumnEntryBytes, word);
+    const int row = g.streamed_extent[2], plane = row * g.streamed_extent[1];
+    const int flat = (column - tap * channels) * static_cast<int>(g.streamed.plane & 3) -
+                     tap * g.fold_dilation * (g.fold_axis == 0 ? plane : row);
+    store_shared(shared.column_table + i * kColumnEntryBytes + 4, tap | (flat & 3) << 8);
   }
 }
+
+/// The loading warpgroup.
+template <class Tile>
+class Producer {
+ public:
+  __device__ __forceinline__ Producer(const DenseWeightParams& params, const Block& b, const Shared& s, int t)
+      : p(params), g(params.geometry), block(b), shared(s), thread(t) {}
+
+  __device__ __forceinline__ void produce() {
+    Cursor at(g, block.first_stage), next = at;
+    Slot tile, gathered, raw, fetch_gathered, fetch_raw;
+    tile.parity = 1;  // a fresh barrier counts as emptied
+    int to_fetch = block.stages;
+    const auto fetch_next = [&] {
+      if (to_fetch == 0) return;
+      fetch(next, fetch_gathered.index, fetch_raw.index);
+      next.next(g);
+      fetch_gathered.next(g.tiles + g.ahead);
+      fetch_raw.next(1 + g.ahead);
+      --to_fetch;
+    };
+    for (int i = 0; i < g.ahead; ++i) fetch_next();
+    for (int stage = 0; stage < block.stages; ++stage) {
+      // The tile's last readers also freed the gathered tile that the next fetch fills; the raw box was freed by
+      // sync() below.
+      barrier_wait(shared.empty(tile.index), tile.parity);
+      fetch_next();
+      barrier_wait(shared.fetched(gathered.index), gathered.parity);
+      patch(at, gathered.index, raw.index);
+      convert(at, shared.raw(raw.index), shared.streamed(tile.index));
+      if (thread < 4) {
+        int flat;
+        gathered_line(at, 0, 0, flat);
+        const uint32_t begin = shift(g.gathered, first_gathered(at), 0, flat, p.gathered_shift);
+        store_shared(shared.masks(tile.index) + thread * 4, position_mask(g, at, thread) | begin << kShiftBit);
+      }
+      fence_async_proxy();
+      barrier_arrive(shared.full(tile.index));
+      sync();
+      at.next(g);
+      tile.next(g.tiles);
+      gathered.next(g.tiles + g.ahead);
+      raw.next(1 + g.ahead);
+    }
+  }
+
+ private:
+  static constexpr int kOutside = (1 << 30) + 256;  ///< a coordinate beyond any row: the box is all zeros
+
+  static __device__ __forceinline__ void sync() { asm volatile("bar.sync 7, 128;" ::: "memory"); }
+
+  __device__ __forceinline__ int64_t first_gathered(const Cursor& at) const {
+    return (static_cast<int64_t>(at.batch) * g.groups + block.group) * g.group_channels + block.first_channel;
+  }
+  __device__ __forceinline__ int64_t first_streamed(const Cursor& at) const {
+    return (static_cast<int64_t>(at.batch) * g.groups + block.group) * g.streamed_channels + block.first_column;
+  }
+  __device__ __forceinline__ int left_edge(const Cursor& at) const {
+    return at.column_block * g.row_steps * 8 * g.stride[2] - g.pad[2];
+  }
+  /// Flat position of a stored line's first word, or -1 if the line is outside the tensor. The word may be outside.
+  __device__ __forceinline__ bool gathered_line(const Cursor& at, int plane, int line, int& flat) const {
+    const int z = at.depth * g.stride[0] - g.pad[0] + plane * g.line_step[0];
+    const int y = at.row_block * g.step_rows * g.stride[1] - g.pad[1] + line * g.line_step[1];
+    flat = (z * g.extent[1] + y) * g.extent[2] + left_edge(at);
+    return static_cast<unsigned>(z) < static_cast<unsigned>(g.extent[0]) &&
+           static_cast<unsigned>(y) < static_cast<unsigned>(g.extent[1]);
+  }
+  __device__ __forceinline__ bool streamed_line(const Cursor& at, int line, int tap, int& flat) const {
+    const int shift = g.fold_pad - tap * g.fold_dilation;
+    const int h = at.row_block * g.step_rows + line;
+    const int z = at.depth + (g.fold_axis == 0 ? shift : 0), y = h + (g.fold_axis == 1 ? shift : 0);
+    flat = (z * g.streamed_extent[1] + y) * g.streamed_extent[2] + at.column_block * g.row_steps * 8;
+    return line < g.step_rows && h < g.positions[1] &&
+           static_cast<unsigned>(z) < static_cast<unsigned>(g.streamed_extent[0]) &&
+           static_cast<unsigned>(y) < static_cast<unsigned>(g.streamed_extent[1]);
+  }
+
+  /// Flat index in the tensor, modulo 4, of a line of channel `first` plus `channel` that begins at `flat` in its
+  /// plane.
+  static __device__ __forceinline__ int shift(const PlaneMatrix& m, int64_t first, int channel, int flat, int base) {
+    return (static_cast<int>((first + channel & 3) * (m.plane & 3)) + flat + base) & 3;
+  }
+
+  /// Starts the copies of a stage: a box a lane, the gathered operand by warp 0, the streamed one by warp 1.
+  __device__ __forceinline__ void fetch(const Cursor& at, int gathered_slot, int raw_slot) const {
+    const int lane = thread % 32, warp = thread / 32;
+    const uint32_t barrier = shared.fetched(gathered_slot);
+    if (warp == 0) {
+      const PlaneMatrix& m = g.gathered;
+      const int boxes = g.planes * g.lines * m.period;
+      if (lane == 0) {
+        const int words = boxes * m.box_channels * m.box_words +
+                          g.raw_lines() * g.streamed.period * g.streamed.box_channels * g.streamed.box_words;
+        barrier_expect(barrier, words * 4);
+      }
+      const int64_t first = first_gathered(at);
+      for (int i = lane; i < boxes; i += 32) {
+        const int residue = i % m.period, line = i / m.period;
+        int flat;
+        const bool inside = gathered_line(at, line / g.lines, line % g.lines, flat);
+        const uint32_t to = shared.gathered(gathered_slot) + (line * g.line_pitch + residue * m.box_pitch) * 4;
+        fetch_box(to, &p.gathered_map, m, first + residue, inside, flat + p.gathered_shift, barrier);
+      }
+    } else if (warp == 1) {
+      const PlaneMatrix& m = g.streamed;
+      const int64_t first = first_streamed(at);
+      for (int i = lane; i < g.raw_lines() * m.period; i += 32) {
+        const int residue = i % m.period, line = i / m.period;
+        int flat;
+        const bool inside = streamed_line(at, line / g.fold_taps, line % g.fold_taps, flat);
+        fetch_box(shared.raw(raw_slot) + i * m.box_pitch * 4, &p.streamed_map, m, first + residue, inside,
+                  flat + p.streamed_shift, barrier);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void fetch_box(uint32_t to, const CUtensorMap* map, const PlaneMatrix& m,
+                                                   int64_t channel, bool inside, int word, uint32_t barrier) {
+    const int row = static_cast<int>(channel / m.period);
+    const int residue = static_cast<int>(channel - static_cast<int64_t>(row) * m.period);
+    copy_box(to, map, inside ? (residue * static_cast<int>(m.plane) + word) & ~3 : kOutside, row, barrier);
+  }
+
+  /// Writes what the copy engine cannot: zeros left and right of a line where windows reach there, and channels beyond
+  /// the last whole row of the plane matrix.
+  __device__ __forceinline__ void patch(const Cursor& at, int gathered_slot, int raw_slot) const {
+    const PlaneMatrix& m = g.gathered;
+    const int x0 = left_edge(at);
+    const int left = min(max(-x0, 0), m.box_words);
+    const int right = g.right_padding ? max(g.extent[2] - x0, 0) : m.box_words;
+    const int64_t first = first_gathered(at);
+    if (left > 0 || right < m.box_words || first + block.channels > m.tail()) {
+      for (int i = thread; i < g.planes * g.lines * block.channels; i += 128) {
+        const int line = i / block.channels, channel = i - line * block.channels;
+        int flat;
+        const bool inside = gathered_line(at, line / g.lines, line % g.lines, flat);
+        const int begin = shift(m, first, channel, flat, p.gathered_shift);
+        const uint32_t to =
+            shared.gathered(gathered_slot) + (line * g.line_pitch + m.channel_word(channel) + begin) * 4;
+        const int end = m.box_words - begin;
+        if (first + channel >= m.tail()) {
+          const float* from = p.gathered + (first + channel) * m.plane + flat;
+          for (int w = 0; w < end; ++w) {
+            const bool valid = inside && x0 + w >= 0 && x0 + w < g.extent[2];
+            store_shared(to + w * 4, valid ? __float_as_uint(from[w]) : 0);
+          }
+        } else {
+          for (int w = 0; w < min(left, end); ++w) store_shared(to + w * 4, 0);
+          for (int w = right; w < end; ++w) store_shared(to + w * 4, 0);
+        }
+      }
+    }
+    const PlaneMatrix& s = g.streamed;
+    const int channels = block.columns / g.fold_taps;
+    if (first_streamed(at) + channels <= s.tail()) return;
+    const int w0 = at.column_block * g.row_steps * 8;
+    for (int i = thread; i < g.raw_lines() * channels; i += 128) {
+      const int line = i / channels, channel = i - line * channels;
+      const int64_t source = first_streamed(at) + channel;
+      if (source < s.tail()) continue;
+      int flat;
+      const bool inside = streamed_line(at, line / g.fold_taps, line % g.fold_taps, flat);
+      const int begin = shift(s, source, 0, flat, p.streamed_shift);
+      const uint32_t to = shared.raw(raw_slot) + (line * s.period * s.box_pitch + s.channel_word(channel) + begin) * 4;
+      for (int w = 0; w < s.box_words - begin; ++w) {
+        const bool valid = inside && w0 + w < g.streamed_extent[2];
+        store_shared(to + w * 4, valid ? __float_as_uint(p.streamed[source * s.plane + flat + w]) : 0);
+      }
+    }
+    sync();
+  }
+
+  /// Raw boxes to high and low core matrices. A thread takes four positions of every eighth column; the pitch spreads
+  /// the stores of neighbouring threads over the banks.
+  __device__ __forceinline__ void convert(const Cursor& at, uint32_t raw, uint32_t tile) const {
+    constexpr int kBatch = Tile::kColumns % 32 == 0 ? 4 : 2;
+    const int quad = thread % 16;
+    if (quad >= 2 * g.steps) return;
+    const int line = quad / (2 * g.row_steps), word = (quad - line * 2 * g.row_steps) * 4;
+    const int left = g.streamed_extent[2] - (at.column_block * g.row_steps * 8 + word);  // positions of this line
+    uint32_t valid = 0;                                                                  // bit t: of folded tap t
+    for (int tap = 0; tap < g.fold_taps; ++tap) {
+      int flat;
+      valid |= static_cast<uint32_t>(streamed_line(at, line, tap, flat)) << tap;
+    }
+    const bool whole = left >= 4 && valid == (1u << g.fold_taps) - 1;
+    const uint32_t from = raw + (line * g.fold_taps * g.streamed.period * g.streamed.box_pitch + word) * 4;
+    int flat;
+    streamed_line(at, line, 0, flat);
+    const int first_shift = shift(g.streamed, first_streamed(at), 0, flat, p.streamed_shift);
+    uint32_t table = shared.column_table + thread / 16 * kColumnEntryBytes;
+    uint32_t to = tile + quad * depth_pitch(Tile::kColumns) + thread / 16 * 16;
+#pragma unroll 1
+    for (int batch = 0; batch < Tile::kColumns / 8 / kBatch; ++batch) {
+      float value[kBatch * 4];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int2 entry = load_shared_pair(table + i * 8 * kColumnEntryBytes);
+        float4 v = load_shared_vector(from + entry.x * 4);
+        if (g.streamed_shift) v = advance(v, load_shared_vector(from + entry.x * 4 + 16), first_shift + (entry.y >> 8));
+        const int keep = whole ? 4 : (valid >> (entry.y & 31) & 1) != 0 ? left : 0;
+        value[i * 4] = keep > 0 ? v.x : 0.0f;
+        value[i * 4 + 1] = keep > 1 ? v.y : 0.0f;
+        value[i * 4 + 2] = keep > 2 ? v.z : 0.0f;
+        value[i * 4 + 3] = keep > 3 ? v.w : 0.0f;
+      }
+      ordinary(value) ? store<true>(value, to) : store<false>(value, to);
+      table += kBatch * 8 * kColumnEntryBytes;
+      to += kBatch * 8 * 16;
+    }
+  }
+
+  /// Four of the eight words (a, b), from word `by` modulo 4 on.
+  static __device__ __forceinline__ float4 advance(float4 a, float4 b, int by) {
+    if (by & 1) a = make_float4(a.y, a.z, a.w, b.x), b = make_float4(b.y, b.z, b.w, 0.0f);
+    if (by & 2) a = make_float4(a.z, a.w, b.x, b.y);
+    return a;
+  }
+
+  template <bool Cheap, int Count>
+  __device__ __forceinline__ void store(const float (&value)[Count], uint32_t to) const {
+#pragma unroll
+    for (int i = 0; i < Count / 4; ++i) {
+      Tf32Pair pair[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) pair[j] = to_tf32<Tile::kSplit, Cheap>(value[i * 4 + j]);
+      store_shared(to + i * 128, pair[0].high, pair[1].high, pair[2].high, pair[3].high);
+      if constexpr (Tile::kSplit)
+        store_shared(to + i * 128 + g.streamed_bytes / 2, pair[0].low, pair[1].low, pair[2].low, pair[3].low);
+    }
+  }
+
+  const DenseWeightParams& p;
+  const DenseWeightGeometry& g;
+  const Block& block;
+  const Shared& shared;
+  int thread;
+};
 
 /// A warpgroup's share of a block: up to kTiles tiles of 64 rows, all columns.
 template <class Tile>
@@ -449,7 +482,9 @@ struct Consumer {
   const DenseWeightParams& p;
   const Block& block;
   int warpgroup, thread;
-  uint32_t row[Tile::kTiles][2];  ///< byte offsets in the gathered tile of this thread's two rows of each tile
+  /// Of this thread's two rows of each tile: byte offset in the gathered tile, and from bit 28 on the flat index modulo
+  /// 4 of the line they lie in, relative to the stage's first.
+  uint32_t row[Tile::kTiles][2];
   float sum[Tile::kTiles][Tile::kHalves][kSums];
 
   __device__ __forceinline__ Consumer(const DenseWeightParams& params, const Block& b, int wg, int t)
@@ -464,10 +499,12 @@ struct Consumer {
         int tap = r - channel * g.taps;
         const int tap_w = tap % g.row_taps[2];
         tap /= g.row_taps[2];
-        const int words = (channel - block.first_channel) * g.gathered.channel_pitch +
-                          tap / g.row_taps[1] * g.tap_offset[0] + tap % g.row_taps[1] * g.tap_offset[1] +
-                          tap_w * g.tap_offset[2] + g.gathered.lead + thread % 4 * g.position_words;
-        row[m][h] = active(m) ? words * 4 : 0;
+        const int tap_z = tap / g.row_taps[1], tap_y = tap % g.row_taps[1], own = channel - block.first_channel;
+        const int words = g.gathered.channel_word(own) + tap_z * g.tap_offset[0] + tap_y * g.tap_offset[1] +
+                          tap_w * g.tap_offset[2] + thread % 4 * g.position_words;
+        const int flat = own * static_cast<int>(g.gathered.plane & 3) +
+                         (tap_z * g.dilation[0] * g.extent[1] + tap_y * g.dilation[1]) * g.extent[2];
+        row[m][h] = active(m) ? static_cast<uint32_t>(words * 4) | static_cast<uint32_t>(flat & 3) << 28 : 0;
       }
     }
     clear();
@@ -486,32 +523,57 @@ struct Consumer {
         for (float& s : half) s = 0.0f;
   }
 
+  /// Byte offset of a row whose stage begins `begin` (modulo 4) words into its box.
+  static __device__ __forceinline__ uint32_t place(uint32_t row, uint32_t begin) {
+    return (row & 0x0fffffffu) + ((row >> 28) + begin & 3) * 4;
+  }
+  __device__ __forceinline__ void load_step(float* value, uint32_t at, uint32_t near, uint32_t far) const {
+    const uint32_t half = p.geometry.position_words * 16;
+    value[0] = load_shared(at + near);
+    value[1] = load_shared(at + far);
+    value[2] = load_shared(at + half + near);
+    value[3] = load_shared(at + half + far);
+  }
+
   /// A fragments of `Steps` k8 steps. The mask clears positions beyond the end of a line, where the streamed operand is
   /// zero but the gathered one may hold an infinity of other positions.
   template <int Steps>
   __device__ __forceinline__ void load(float (&value)[Steps * 4], int m, uint32_t gathered, int first,
                                        uint32_t mask) const {
     const auto& g = p.geometry;
+    if (g.lines_shift) {
 #pragma unroll
-    for (int u = 0; u < Steps; ++u) {
-      const uint32_t at = gathered + g.step_offset[first + u] * 4;
-      const uint32_t half = g.position_words * 16;
-      value[u * 4] = load_shared(at + row[m][0]);
-      value[u * 4 + 1] = load_shared(at + row[m][1]);
-      value[u * 4 + 2] = load_shared(at + half + row[m][0]);
-      value[u * 4 + 3] = load_shared(at + half + row[m][1]);
+      for (int u = 0; u < Steps; ++u) {
+        const uint32_t begin = (mask >> kShiftBit) + g.step_shift[first + u];
+        load_step(&value[u * 4], gathered + g.step_offset[first + u] * 4, place(row[m][0], begin),
+                  place(row[m][1], begin));
+      }
+    } else {
+      const uint32_t near = place(row[m][0], mask >> kShiftBit), far = place(row[m][1], mask >> kShiftBit);
+#pragma unroll
+      for (int u = 0; u < Steps; ++u) load_step(&value[u * 4], gathered + g.step_offset[first + u] * 4, near, far);
     }
-    if (mask == 0) return;
+    if ((mask & kRagged) == 0) return;
     const uint32_t keep = mask >> (2 * first);
 #pragma unroll
     for (int i = 0; i < Steps * 4; ++i) value[i] = keep >> (i / 2) & 1 ? value[i] : 0.0f;
   }
 
+  /// Warpgroups take turns at the tensor core: while one multiplies, the others gather, split and add up. Left alone
+  /// they fall into step and the tensor core idles while all of them prepare.
+  __device__ __forceinline__ void take_turn() const {
+    if (Tile::kTurns) asm volatile("bar.sync %0, 256;" ::"r"(1 + warpgroup) : "memory");
+  }
+  __device__ __forceinline__ void pass_turn() const {
+    const int next = warpgroup + 1 == kConsumers ? 0 : warpgroup + 1;
+    if (Tile::kTurns) asm volatile("bar.arrive %0, 256;" ::"r"(1 + next) : "memory");
+  }
+
   /// B of k8 step `step`, half `h` of the columns.
   static __device__ __forceinline__ uint64_t descriptor(uint32_t streamed, int step, int h) {
-    constexpr uint64_t kLeading = uint64_t{kCoreMatrixPitch >> 4} << 16;
-    constexpr uint64_t kStride = uint64_t{kColumnGroupPitch >> 4} << 32;
-    const uint32_t address = streamed + step * 2 * kCoreMatrixPitch + h * (Tile::kWgmmaColumns / 8) * kColumnGroupPitch;
+    constexpr uint64_t kLeading = uint64_t{depth_pitch(Tile::kColumns) >> 4} << 16;
+    constexpr uint64_t kStride = uint64_t{128 >> 4} << 32;
+    const uint32_t address = streamed + step * 2 * depth_pitch(Tile::kColumns) + h * Tile::kWgmmaColumns * 16;
     return static_cast<uint64_t>(address >> 4) | kLeading | kStride;
   }
 
@@ -539,7 +601,13 @@ struct Consumer {
   __device__ __forceinline__ void multiply(uint32_t streamed, uint32_t gathered, int first, uint32_t mask) {
 #pragma unroll
     for (int m = 0; m < Tile::kTiles; ++m) {
-      if (!active(m)) continue;
+      if (!active(m)) {
+        for (int h = 0; h < (Tile::kSplit ? Tile::kHalves : 1); ++h) {
+          take_turn();
+          pass_turn();
+        }
+        continue;
+      }
       float value[Steps * 4];
       load<Steps>(value, m, gathered, first, mask);
       if constexpr (Tile::kSplit) {
@@ -554,18 +622,21 @@ struct Consumer {
   __device__ __forceinline__ void multiply_split(const float (&value)[Steps * 4], int m, uint32_t streamed, int first) {
     uint32_t high[Steps * 4], low[Steps * 4];
     split<Steps, true>(value, high, low);
+    const uint64_t low_part = static_cast<uint64_t>(p.geometry.streamed_bytes / 2) >> 4;
 #pragma unroll
     for (int h = 0; h < Tile::kHalves; ++h) {
       float part[kSums];
+      take_turn();
       wgmma_fence();
 #pragma unroll
       for (int u = 0; u < Steps; ++u) {
         const uint64_t b = descriptor(streamed, first + u, h);
         wgmma_tf32(part, fragment(low, u), b, u > 0);
-        wgmma_tf32(part, fragment(high, u), b + (Tile::kLowOffset >> 4), 1);
+        wgmma_tf32(part, fragment(high, u), b + low_part, 1);
         wgmma_tf32(part, fragment(high, u), b, 1);
       }
       wgmma_commit();
+      pass_turn();
       wgmma_wait<0>();
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sum[m][h][i] += part[i];
@@ -576,12 +647,14 @@ struct Consumer {
   __device__ __forceinline__ void multiply_once(const float (&value)[Steps * 4], int m, uint32_t streamed, int first) {
     uint32_t a[Steps * 4], unused[Steps * 4];
     split<Steps, false>(value, a, unused);
+    take_turn();
     wgmma_fence();
 #pragma unroll
     for (int h = 0; h < Tile::kHalves; ++h)
 #pragma unroll
       for (int u = 0; u < Steps; ++u) wgmma_tf32(sum[m][h], fragment(a, u), descriptor(streamed, first + u, h), 1);
     wgmma_commit();
+    pass_turn();
     wgmma_wait<0>();
   }
 
@@ -589,7 +662,11 @@ struct Consumer {
     const int steps = p.geometry.steps;
     int step = 0;
     for (; step + 4 <= steps; step += 4) multiply<4>(streamed, gathered, step, mask);
-    for (; step < steps; ++step) multiply<1>(streamed, gathered, step, mask);
+    if ((steps & 2) != 0) {
+      multiply<2>(streamed, gathered, step, mask);
+      step += 2;
+    }
+    if ((steps & 1) != 0) multiply<1>(streamed, gathered, step, mask);
   }
 
   /// Moves the sums to the workspace: the first flush of a block writes, later ones add, each thread to its own
@@ -631,18 +708,20 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void consume(const Shared& shared) {
-    int slot = 0;
-    uint32_t parity = 0;
+    const auto& g = p.geometry;
+    Slot tile, gathered;
     int unflushed = 0;
     bool add = false;
+    if (Tile::kTurns && warpgroup == kConsumers - 1) pass_turn();
     for (int stage = 0; stage < block.stages; ++stage) {
-      barrier_wait(shared.full(slot), parity);
-      multiply_stage(shared.streamed(slot), shared.gathered(slot),
-                     static_cast<uint32_t>(load_shared_word(shared.masks(slot) + thread % 4 * 4)));
+      barrier_wait(shared.full(tile.index), tile.parity);
+      multiply_stage(shared.streamed(tile.index), shared.gathered(gathered.index),
+                     static_cast<uint32_t>(load_shared_word(shared.masks(tile.index) + thread % 4 * 4)));
       __syncwarp();
-      if (thread % 32 == 0) barrier_arrive(shared.empty(slot));
-      if (++slot == shared.pipeline) slot = 0, parity ^= 1;
-      if (++unflushed == p.geometry.flush_stages || stage + 1 == block.stages) {
+      if (thread % 32 == 0) barrier_arrive(shared.empty(tile.index));
+      tile.next(g.tiles);
+      gathered.next(g.tiles + g.ahead);
+      if (++unflushed == g.flush_stages || stage + 1 == block.stages) {
         flush(add);
         add = true;
         unflushed = 0;
@@ -658,22 +737,19 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) accumulate(const __grid_con
   const Block block(p.geometry, Tile::kColumns);
   const Shared shared(p.geometry, memory);
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < p.geometry.pipeline; ++slot) {
-      barrier_init(shared.full(slot), 2 * 128);  // each producer: its copies, its stores
+    for (int slot = 0; slot < kMaxStages; ++slot) {
+      barrier_init(shared.fetched(slot), 1);
+      barrier_init(shared.full(slot), 128);
       barrier_init(shared.empty(slot), kConsumers * 4);
     }
     barrier_init_fence();
   }
-  fill_tables(p.geometry, block, shared, Tile::kColumns);
+  fill_column_table(p.geometry, block, shared, Tile::kColumns);
   __syncthreads();
   const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (warpgroup == kConsumers) {
     registers_decrease<Tile::kProducerRegisters>();
-    if (p.geometry.streamed.vector == 4) {
-      produce<Tile, true>(p, block, shared, thread);
-    } else {
-      produce<Tile, false>(p, block, shared, thread);
-    }
+    Producer<Tile>(p, block, shared, thread).produce();
   } else {
     registers_increase<Tile::kConsumerRegisters>();
     Consumer<Tile>(p, block, warpgroup, thread).consume(shared);
@@ -687,7 +763,9 @@ template <int Columns, bool Split>
 void launch_dense_weight(const DenseWeightPlan& plan, const float* gathered, const float* streamed, double* partial,
                          cudaStream_t stream) {
   using Tile = DenseWeightTile<Columns, Split>;
-  const DenseWeightParams params{gathered, streamed, partial, plan.geometry};
+  const TensorMap x = plane_matrix_map(plan.geometry.gathered, gathered);
+  const TensorMap y = plane_matrix_map(plan.geometry.streamed, streamed);
+  const DenseWeightParams params{x.map, y.map, gathered, streamed, x.shift, y.shift, partial, plan.geometry};
   launch("dense_weight", dense_weight::accumulate<Tile>, dim3(static_cast<unsigned>(plan.blocks)), dim3(Tile::kThreads),
          plan.shared_bytes, stream, params);
 }

@@ -2,9 +2,19 @@
 #pragma once
 
 #include "dense_weight_plan.h"
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 namespace halo::cuda::conv {
+
+/// What the copy engine needs to know of an operand.
+struct TensorMap {
+  CUtensorMap map;
+  int shift;  ///< floats between the map's base, aligned to 16 bytes, and the tensor's first element
+};
+
+/// The map of a dense tensor at `data` as `matrix` describes it.
+TensorMap plane_matrix_map(const PlaneMatrix& matrix, const float* data);
 
 /// Sums of every split into `partial`. Instantiated for the columns of dense_weight_plan.cpp in dense_weight_*.cu.
 template <int Columns, bool Split>

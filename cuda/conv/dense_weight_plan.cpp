@@ -13,8 +13,9 @@ namespace {
 
 using Geometry = DenseWeightGeometry;
 
-constexpr int64_t kExtentLimit = int64_t{1} << 30;
+constexpr int64_t kExtentLimit = int64_t{1} << 28;
 constexpr int kColumnChoices[] = {16, 32, 48, 64, 96, 128};
+constexpr int kMostBoxChannels = 256;  ///< of the copy engine, and of a box's words
 /// Positions summed in float32 before the sums move to float64: 512 additions of 32 positions each.
 constexpr int kFlushPositions = 16384;
 
@@ -73,68 +74,114 @@ int common_step(int count, int stride, int taps, int dilation) {
   return count == 1 ? dilation : std::gcd(stride, dilation);
 }
 
-/// How many of them; cut off where no shared memory could hold them.
+/// How many lines (or, with step 1, words) that is; cut off where no shared memory could hold them.
 int stored(int count, int stride, int taps, int dilation, int step) {
   const int64_t words = (int64_t{count - 1} * stride + int64_t{taps - 1} * dilation) / step + 1;
   return static_cast<int>(std::min<int64_t>(words, 1 << 20));
 }
 
-/// Fills everything that depends on the form and the stage's shape; pitches are the tightest.
-void shape_stage(const Form& f, int step_rows, int row_steps, int alignment, Geometry& g) {
-  auto& x = g.gathered;
+/// The matrix that channels of `plane` floats form.
+PlaneMatrix plane_matrix(int64_t plane, int64_t channels) {
+  PlaneMatrix m{};
+  m.plane = plane;
+  m.channels = channels;
+  m.period = static_cast<int>(4 / std::gcd<int64_t>(plane, 4));
+  return m;
+}
+
+void set_box(int words, int channels, PlaneMatrix& m) {
+  m.box_words = words;
+  m.box_channels = ceil_div(channels, m.period);
+  m.box_pitch = (m.box_channels * words + 31) / 32 * 32;
+}
+
+/// Fields that do not depend on how the product is cut.
+Geometry start_geometry(const Form& f, bool aligned) {
+  Geometry g{};
+  const auto plane = [](const int(&e)[3]) { return int64_t{e[0]} * e[1] * e[2]; };
+  g.gathered = plane_matrix(plane(f.gathered), f.batch * f.groups * f.gathered_channels);
+  g.streamed = plane_matrix(plane(f.streamed), f.batch * f.groups * f.streamed_channels);
+  g.group_channels = f.gathered_channels;
+  g.streamed_channels = f.streamed_channels;
+  g.fold_axis = f.fold_axis;
+  g.fold_taps = f.fold_taps;
+  g.fold_pad = f.fold_pad;
+  g.fold_dilation = f.fold_dilation;
+  g.batch = f.batch;
+  g.groups = f.groups;
+  g.taps = 1;
+  for (int a = 0; a < 3; ++a) {
+    g.extent[a] = f.gathered[a];
+    g.stride[a] = f.stride[a];
+    g.pad[a] = f.pad[a];
+    g.dilation[a] = f.dilation[a];
+    g.streamed_extent[a] = f.streamed[a];
+    g.positions[a] = f.positions[a];
+    g.row_taps[a] = f.kernel[a];
+    g.taps *= f.kernel[a];
+  }
+  g.right_padding =
+      int64_t{f.positions[2] - 1} * f.stride[2] - f.pad[2] + int64_t{f.kernel[2] - 1} * f.dilation[2] >= f.gathered[2];
+  g.streamed_shift = !aligned || f.streamed[2] % 4 != 0 || g.streamed.period != 1;
+  g.planes = f.kernel[0];
+  g.line_step[0] = f.dilation[0];
+  g.position_words = f.stride[2];
+  g.rows = f.gathered_channels * g.taps;
+  g.columns = f.streamed_channels * f.fold_taps;
+  g.row_tiles = ceil_div(g.rows, kTileRows);
+  return g;
+}
+
+/// Fills what depends on the stage's shape. False where the copy engine's limits do not allow it.
+bool shape_stage(const Form& f, int step_rows, int row_steps, int tile_columns, bool split, Geometry& g) {
   g.step_rows = step_rows;
   g.row_steps = row_steps;
   g.steps = step_rows * row_steps;
   g.row_blocks = ceil_div(f.positions[1], step_rows);
-  g.column_blocks_w = ceil_div(ceil_div(f.positions[2], 8), row_steps);
-  g.stages = f.batch * f.positions[0] * g.row_blocks * g.column_blocks_w;
+  g.column_blocks = ceil_div(ceil_div(f.positions[2], 8), row_steps);
+  g.stages = f.batch * f.positions[0] * g.row_blocks * g.column_blocks;
   g.flush_stages = std::max(1, kFlushPositions / (8 * g.steps));
-  x.step[0] = f.dilation[0];
-  x.step[1] = common_step(step_rows, f.stride[1], f.kernel[1], f.dilation[1]);
-  x.step[2] = common_step(8 * row_steps, f.stride[2], f.kernel[2], f.dilation[2]);
-  x.planes = f.kernel[0];
-  x.lines = stored(step_rows, f.stride[1], f.kernel[1], f.dilation[1], x.step[1]);
-  x.words = stored(8 * row_steps, f.stride[2], f.kernel[2], f.dilation[2], x.step[2]);
-  x.vector = alignment >= 16 && f.gathered[2] % 4 == 0 && x.step[2] == 1 ? 4 : 1;
-  x.lead = 0;
-  if (x.vector == 4) {
-    x.lead = ((-f.pad[2]) % 4 + 4) % 4;  // a stage begins at a multiple of 8 positions
-    x.words = (x.words + x.lead + 3) / 4 * 4;
-  }
-  const int copies = x.words / x.vector;
-  x.lanes = copies <= 8 ? 8 : 16;
-  if (copies > 16 && ceil_div(copies, 32) * 2 <= ceil_div(copies, 16)) x.lanes = 32;
-  g.position_words = f.stride[2] / x.step[2];
+  g.line_step[1] = common_step(step_rows, f.stride[1], f.kernel[1], f.dilation[1]);
+  g.lines = stored(step_rows, f.stride[1], f.kernel[1], f.dilation[1], g.line_step[1]);
+  constexpr int kShift = 3;  // a line may begin that far into its box
+  const int words = (stored(8 * row_steps, f.stride[2], f.kernel[2], f.dilation[2], 1) + kShift + 3) / 4 * 4;
+  if (words > kMostBoxChannels || int64_t{g.planes} * g.lines > 1024) return false;
+  set_box(words, g.channels, g.gathered);
+  set_box(8 * row_steps + (g.streamed_shift ? 4 : 0), std::min(tile_columns / g.fold_taps, f.streamed_channels),
+          g.streamed);
+  if (g.gathered.box_channels > kMostBoxChannels) return false;
+  g.streamed_bytes = streamed_tile_bytes(tile_columns, g.steps) * (split ? 2 : 1);
+  g.raw_bytes = g.raw_lines() * g.streamed.period * g.streamed.box_pitch * 4;
+  return true;
 }
 
-/// Shared memory beside the stages.
-std::size_t table_bytes(const Geometry& g) {
-  const std::size_t lines = static_cast<std::size_t>(g.gathered.channels) *
-                            static_cast<std::size_t>(g.gathered.planes) * static_cast<std::size_t>(g.gathered.lines);
-  return lines * kLineEntryBytes + kFixedSharedBytes;
-}
-
-void set_pitches(const Form& f, int line_slack, int channel_slack, Geometry& g) {
-  auto& x = g.gathered;
-  x.line_pitch = x.words + line_slack;
-  x.plane_pitch = x.lines * x.line_pitch;
-  x.channel_pitch = x.planes * x.plane_pitch + channel_slack;
-  x.channel_pitch = (x.channel_pitch + x.vector - 1) / x.vector * x.vector;
-  g.tap_offset[0] = x.plane_pitch;
-  g.tap_offset[1] = f.dilation[1] / x.step[1] * x.line_pitch;
-  g.tap_offset[2] = f.dilation[2] / x.step[2];
-  if (f.kernel[1] == 1) g.tap_offset[1] = 0;
-  if (f.kernel[2] == 1) g.tap_offset[2] = 0;
-  for (int u = 0; u < kMaxSteps; ++u) {
+/// Words of a line and between lines, and all offsets that follow from them.
+void set_pitches(const Form& f, int words, int line_slack, Geometry& g) {
+  set_box(words, g.channels, g.gathered);
+  g.line_pitch = g.gathered.period * g.gathered.box_pitch + line_slack;
+  g.tap_offset[0] = g.lines * g.line_pitch;
+  g.tap_offset[1] = f.kernel[1] == 1 ? 0 : f.dilation[1] / g.line_step[1] * g.line_pitch;
+  g.tap_offset[2] = f.dilation[2];
+  g.lines_shift = false;
+  for (int u = 0; u < g.steps; ++u) {
     const int line = u / g.row_steps, column = u % g.row_steps;
-    g.step_offset[u] = line * (f.stride[1] / x.step[1]) * x.line_pitch + column * 8 * g.position_words;
+    g.step_offset[u] = line * (f.stride[1] / g.line_step[1]) * g.line_pitch + column * 8 * f.stride[2];
+    g.step_shift[u] = static_cast<int>(int64_t{line} * f.stride[1] * f.gathered[2] % 4);
+    g.lines_shift = g.lines_shift || g.step_shift[u] != 0;
   }
-  g.gathered_bytes = (x.channels * x.channel_pitch * 4 + 127) / 128 * 128;
+  const int64_t bytes = int64_t{g.planes} * g.lines * g.line_pitch * 4;
+  g.gathered_bytes = static_cast<int>(std::min<int64_t>(bytes, 1 << 24));
+}
+
+std::size_t shared_bytes(const Geometry& g) {
+  return static_cast<std::size_t>(g.tiles) * static_cast<std::size_t>(g.streamed_bytes) +
+         static_cast<std::size_t>(g.tiles + g.ahead) * static_cast<std::size_t>(g.gathered_bytes) +
+         static_cast<std::size_t>(1 + g.ahead) * static_cast<std::size_t>(g.raw_bytes) + kFixedSharedBytes;
 }
 
 int row_words(const Geometry& g, int row) {
   const int tap = row % g.taps;
-  return row / g.taps * g.gathered.channel_pitch + tap / (g.row_taps[2] * g.row_taps[1]) * g.tap_offset[0] +
+  return g.gathered.channel_word(row / g.taps) + tap / (g.row_taps[2] * g.row_taps[1]) * g.tap_offset[0] +
          tap / g.row_taps[2] % g.row_taps[1] * g.tap_offset[1] + tap % g.row_taps[2] * g.tap_offset[2];
 }
 
@@ -142,12 +189,13 @@ int row_words(const Geometry& g, int row) {
 /// different words share a bank.
 int bank_cycles(const Geometry& g, int fragments) {
   int cycles = 0;
+  const int rows = std::min(g.rows, g.channels * g.taps);
   for (int fragment = 0; fragment < fragments; ++fragment) {
     std::array<int, 32> words;
     std::array<int, 32> load{};
     int worst = 1;
     for (int i = 0; i < 32; ++i) {
-      const int row = std::min(fragment * 8 + i / 4, g.rows - 1);
+      const int row = std::min(fragment * 8 + i / 4, rows - 1);
       const int word = row_words(g, row) + i % 4 * g.position_words;
       words[static_cast<std::size_t>(i)] = word;
       const auto seen = words.begin() + i;
@@ -159,19 +207,20 @@ int bank_cycles(const Geometry& g, int fragments) {
   return cycles;
 }
 
-/// Widens the pitches, within `bytes` of a stage, until A fragments meet few bank conflicts.
-void spread_banks(const Form& f, int bytes, Geometry& g) {
+/// Widens lines and the gap between them, within shared memory, until A fragments meet few bank conflicts.
+void spread_banks(const Form& f, Geometry& g) {
   const int fragments = std::min(8, ceil_div(g.rows, 8));
-  int best = std::numeric_limits<int>::max(), best_line = 0, best_channel = 0;
-  for (int line = 0; line < 8 && best > fragments; line += g.gathered.vector) {
-    for (int channel = 0; channel < 32 && best > fragments; channel += g.gathered.vector) {
-      set_pitches(f, line, channel, g);
-      if (g.gathered_bytes > bytes) continue;
+  const int least = g.gathered.box_words;
+  int best = std::numeric_limits<int>::max(), best_words = least, best_slack = 0;
+  for (int words = least; words < least + 32 && words <= kMostBoxChannels && best > fragments; words += 4) {
+    for (int slack = 0; slack < 128 && best > fragments; slack += 32) {
+      set_pitches(f, words, slack, g);
+      if (shared_bytes(g) > kSharedLimit) continue;
       const int cycles = bank_cycles(g, fragments);
-      if (cycles < best) best = cycles, best_line = line, best_channel = channel;
+      if (cycles < best) best = cycles, best_words = words, best_slack = slack;
     }
   }
-  set_pitches(f, best_line, best_channel, g);
+  set_pitches(f, best_words, best_slack, g);
 }
 
 /// Multiprocessor cycles of one k8 step of one 64-row tile, from the measured inner loop.
@@ -179,23 +228,22 @@ double tile_step_cycles(int columns, bool split) {
   return std::max((split ? 3 : 1) * columns / 2.0 + 21, split ? 85.0 : 30.0);
 }
 
-/// Cycles of one stage of a block: the slowest of the tensor core, the loading warps, shared memory and the L2 cache.
+/// Cycles of one stage of a block: the slowest of the tensor core, the loading warpgroup, shared memory and copies.
 double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) {
-  const auto& x = g.gathered;
   const double multiply = g.steps * tiles * tile_step_cycles(tile_columns, split);
-  const double lines = static_cast<double>(x.channels) * x.planes * x.lines;
-  const double copies = ceil_div(x.words / x.vector, x.lanes);
-  const double gather = lines / (128.0 / x.lanes) * (18 + copies * (x.vector == 4 ? 8 : 6));
-  const double elements = g.steps * 8.0 * std::min(tile_columns, g.columns) / 128;
-  const double stream = elements * (split ? 11 : 7) / (g.streamed.vector == 4 ? 1.8 : 1.0) + 900;
+  const double lines = static_cast<double>(g.channels) * g.planes * g.lines;
+  const double elements = g.steps * 8.0 * tile_columns;
+  const double boxes = static_cast<double>(g.planes) * g.lines * g.gathered.period + g.raw_lines() * g.streamed.period;
+  const double load =
+      elements / 128 * (split ? 12 : 7) * (g.streamed_shift ? 1.5 : 1.0) + boxes * 12 + 300 + (g.ahead == 0 ? 1800 : 0);
   const double shared = g.steps * tiles * (16.0 + (split ? 3 : 1) * tile_columns / 4.0) +
-                        elements * 128 * (split ? 12 : 8) / 128.0 + lines * x.words * 4 / 128;
-  // Reads from the L2 cache come in sectors of 32 bytes, one more where a line is not aligned.
-  const double gather_bytes = lines * (x.words * x.step[2] * 4 + 32);
-  const double stream_bytes =
-      std::min(tile_columns, g.columns) * g.step_rows * (g.row_steps * 32.0 + (g.streamed.vector == 4 ? 0 : 32));
-  const double cache = (gather_bytes + stream_bytes) / 20;
-  return std::max({multiply, gather + stream, shared, cache}) + 100;
+                        elements * (split ? 16 : 12) / 128 + lines * g.gathered.box_words * 4 / 128;
+  // The copy engine takes a few cycles for each line of a box; the L2 cache reads sectors of 32 bytes, one more where a
+  // line is not aligned.
+  const double raw = static_cast<double>(g.streamed.box_channels) * g.streamed.period * g.raw_lines();
+  const double bytes = lines * (g.gathered.box_words * 4 + 32) + raw * (g.streamed.box_words * 4 + 32);
+  const double copy = std::max((lines + raw) * 4 + bytes / 32, bytes / 20);
+  return std::max({multiply, load, shared, copy}) + 150;
 }
 
 /// Blocks along rows, columns and positions, and the time of it all.
@@ -232,42 +280,6 @@ void divide_work(const Geometry& base, int tile_columns, bool split, int multipr
   plan.valid = plan.blocks < std::numeric_limits<int32_t>::max();
 }
 
-/// Fields that do not depend on how the product is cut.
-Geometry start_geometry(const Form& f, int alignment) {
-  Geometry g{};
-  const auto plane = [](const int(&e)[3]) { return int64_t{e[0]} * e[1] * e[2]; };
-  auto& x = g.gathered;
-  x.channel = plane(f.gathered);
-  x.group = x.channel * f.gathered_channels;
-  x.batch = x.group * f.groups;
-  auto& y = g.streamed;
-  y.channel = plane(f.streamed);
-  y.group = y.channel * f.streamed_channels;
-  y.batch = y.group * f.groups;
-  y.channels = f.streamed_channels;
-  y.vector = alignment >= 16 && f.streamed[2] % 4 == 0 ? 4 : 1;
-  g.fold_axis = f.fold_axis;
-  g.fold_taps = f.fold_taps;
-  g.fold_pad = f.fold_pad;
-  g.fold_dilation = f.fold_dilation;
-  g.batch = f.batch;
-  g.groups = f.groups;
-  g.taps = 1;
-  for (int a = 0; a < 3; ++a) {
-    x.extent[a] = f.gathered[a];
-    x.stride[a] = f.stride[a];
-    x.pad[a] = f.pad[a];
-    y.extent[a] = f.streamed[a];
-    g.positions[a] = f.positions[a];
-    g.row_taps[a] = f.kernel[a];
-    g.taps *= f.kernel[a];
-  }
-  g.rows = f.gathered_channels * g.taps;
-  g.columns = f.streamed_channels * f.fold_taps;
-  g.row_tiles = ceil_div(g.rows, kTileRows);
-  return g;
-}
-
 /// The channels that the rows of one block span, at most.
 int block_channels(const Geometry& g, int gathered_channels) {
   int most = 0;
@@ -279,43 +291,19 @@ int block_channels(const Geometry& g, int gathered_channels) {
   return std::min(most, gathered_channels);
 }
 
-/// Whether offsets within one stage, in floats, fit the kernel's 32-bit tables.
-bool offsets_fit(const Form& f, const Geometry& g) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const auto reach = [&](const int(&extent)[3], int axis) { return int64_t{extent[2]} * (axis == 0 ? extent[1] : 1); };
-  const int64_t gathered =
-      g.gathered.channels * g.gathered.channel + (int64_t{g.gathered.planes} * g.gathered.step[0] * f.gathered[1] +
-                                                  int64_t{g.gathered.lines} * g.gathered.step[1]) *
-                                                     f.gathered[2];
-  const int64_t fold = f.fold_axis < 0 ? 0
-                                       : (std::abs(int64_t{f.fold_pad}) + int64_t{f.fold_taps} * f.fold_dilation) *
-                                             reach(f.streamed, f.fold_axis);
-  return gathered < kMost && g.streamed.channel * std::min(f.streamed_channels, kMostColumns) + fold < kMost;
-}
-
-/// The best plan of one form with `tile_columns` columns a block.
-void plan_form(const Form& f, int tile_columns, bool split, int alignment, int multiprocessors, DenseWeightPlan& best,
-               bool swapped) {
-  Geometry g = start_geometry(f, alignment);
-  g.n_blocks = ceil_div(g.columns, tile_columns);
-  if (g.n_blocks > 1 && f.fold_taps > 1) return;
-  g.streamed_bytes = tile_columns / 8 * kColumnGroupPitch * (split ? 2 : 1);
-  const int most_tiles = kConsumers * dense_weight_row_tiles(tile_columns);
-  const int fewest_blocks = ceil_div(g.row_tiles, most_tiles);
-  // More, shorter blocks where a full one's halo tile does not fit.
-  for (g.m_blocks = fewest_blocks; g.m_blocks <= g.row_tiles; g.m_blocks += std::max(1, g.m_blocks / 2)) {
-    g.gathered.channels = block_channels(g, f.gathered_channels);
-    bool fits = false;
-    for (int row_steps = 1; row_steps <= std::min(kMaxSteps, ceil_div(f.positions[2], 8)); ++row_steps) {
-      for (int rows = 1; rows * row_steps <= kMaxSteps && rows <= f.positions[1]; ++rows) {
-        shape_stage(f, rows, row_steps, alignment, g);
-        const int64_t lines = int64_t{g.gathered.planes} * g.gathered.lines;
-        if (lines * g.gathered.channels > 2048 || lines * g.gathered.words * g.gathered.channels > 65536) continue;
-        if (!offsets_fit(f, g)) continue;
-        set_pitches(f, 0, 0, g);
-        const std::size_t stage = static_cast<std::size_t>(g.streamed_bytes + g.gathered_bytes);
-        g.pipeline = static_cast<int>(std::min<std::size_t>(kMaxStages, (kSharedLimit - table_bytes(g)) / stage));
-        if (g.pipeline < 2) continue;
+/// Stage shapes of one cut, with the deepest pipeline that fits; true if any fits.
+bool plan_stages(const Form& f, int tile_columns, bool split, int multiprocessors, Geometry g, DenseWeightPlan& best,
+                 bool swapped) {
+  bool fits = false;
+  for (int row_steps = 1; row_steps <= std::min(kMaxSteps, ceil_div(f.positions[2], 8)); ++row_steps) {
+    for (int rows = 1; rows * row_steps <= kMaxSteps && rows <= f.positions[1]; ++rows) {
+      if (!shape_stage(f, rows, row_steps, tile_columns, split, g)) continue;
+      set_pitches(f, g.gathered.box_words, 0, g);
+      constexpr int kDepths[][2] = {{3, 1}, {2, 1}, {2, 0}};  // tiles, ahead
+      for (const auto& depth : kDepths) {
+        g.tiles = depth[0];
+        g.ahead = depth[1];
+        if (shared_bytes(g) > kSharedLimit) continue;
         fits = true;
         DenseWeightPlan plan;
         plan.geometry = g;
@@ -324,23 +312,42 @@ void plan_form(const Form& f, int tile_columns, bool split, int alignment, int m
         plan.tile_columns = tile_columns;
         divide_work(g, tile_columns, split, multiprocessors, plan);
         if (plan.valid && (!best.valid || plan.milliseconds < best.milliseconds)) best = plan;
+        break;
       }
     }
-    if (fits) break;
+  }
+  return fits;
+}
+
+/// The best plan of one form with `tile_columns` columns a block.
+void plan_form(const Form& f, int tile_columns, bool split, bool aligned, int multiprocessors, DenseWeightPlan& best,
+               bool swapped) {
+  Geometry g = start_geometry(f, aligned);
+  g.n_blocks = ceil_div(g.columns, tile_columns);
+  if (g.n_blocks > 1 && f.fold_taps > 1) return;
+  const int most_tiles = kConsumers * dense_weight_row_tiles(tile_columns);
+  // More, shorter blocks where a full one's halo tile does not fit.
+  for (g.m_blocks = ceil_div(g.row_tiles, most_tiles); g.m_blocks <= g.row_tiles;
+       g.m_blocks += std::max(1, g.m_blocks / 2)) {
+    g.channels = block_channels(g, f.gathered_channels);
+    if (plan_stages(f, tile_columns, split, multiprocessors, g, best, swapped)) break;
   }
 }
 
 }  // namespace
 
-DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, int alignment, int multiprocessors) {
+DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool aligned, int multiprocessors) {
   DenseWeightPlan best;
   Form best_form{};
   if (problem.w_numel() == 0 || problem.w_numel() > static_cast<int64_t>(kWorkspaceCap / 8)) return best;
-  if (problem.batch >= kExtentLimit) return best;
+  if (problem.x_numel() == 0 || problem.y_numel() == 0) return best;
+  if (problem.input_positions() >= kExtentLimit || problem.output_positions() >= kExtentLimit) return best;
+  if (std::max(problem.x_numel() / problem.input_positions(), problem.y_numel() / problem.output_positions()) >=
+      kExtentLimit)
+    return best;
   for (std::size_t a = 0; a < 3; ++a) {
-    const int64_t span = std::max({problem.input[a], problem.output[a], problem.kernel[a] * problem.dilation[a]});
     const int64_t reach = (problem.output[a] + 8 * kMaxSteps) * problem.stride[a] + std::abs(problem.padding_before[a]);
-    if (span >= kExtentLimit || reach >= kExtentLimit) return best;
+    if (problem.kernel[a] * problem.dilation[a] >= kExtentLimit || reach >= kExtentLimit) return best;
   }
   for (const bool swap : {false, true}) {
     const std::optional<Form> form = make_form(problem, swap);
@@ -350,18 +357,14 @@ DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, int al
       if (!folded) continue;
       for (const int columns : kColumnChoices) {
         const double before = best.valid ? best.milliseconds : std::numeric_limits<double>::infinity();
-        plan_form(*folded, columns, split, alignment, multiprocessors, best, swap);
+        plan_form(*folded, columns, split, aligned, multiprocessors, best, swap);
         if (best.valid && best.milliseconds < before) best_form = *folded;
       }
     }
   }
   if (!best.valid) return best;
-  Geometry& g = best.geometry;
-  const int stage_limit = static_cast<int>((kSharedLimit - table_bytes(g)) / static_cast<std::size_t>(g.pipeline));
-  spread_banks(best_form, stage_limit / 128 * 128 - g.streamed_bytes, g);
-  best.shared_bytes =
-      static_cast<std::size_t>(g.pipeline) * static_cast<std::size_t>(g.streamed_bytes + g.gathered_bytes) +
-      table_bytes(g);
+  spread_banks(best_form, best.geometry);
+  best.shared_bytes = shared_bytes(best.geometry);
   return best;
 }
 

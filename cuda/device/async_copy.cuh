@@ -50,4 +50,14 @@ __device__ __forceinline__ void copy_bulk(uint32_t shared, const void* global, u
                : "memory");
 }
 
+/// A box of a two-dimensional tensor map (in constant or parameter memory) whose corner is element (x, row); zeros
+/// outside the map's extents. `shared` is aligned to 128 bytes. Completes on `barrier` as copy_bulk does.
+__device__ __forceinline__ void copy_box(uint32_t shared, const void* tensor_map, int x, int row, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          shared),
+      "l"(tensor_map), "r"(x), "r"(row), "r"(barrier)
+      : "memory");
+}
+
 }  // namespace halo::cuda::device
