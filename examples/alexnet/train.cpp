@@ -19,7 +19,7 @@ using namespace halo;
 
 struct Options {
   std::string data, out = "runs/alexnet", device;
-  int64_t epochs = 8, batch = 64, stop_after = 0, save_every = 100;
+  int64_t epochs = 8, batch = 64, limit = 0, save_every = 100;
   double lr = 1e-3, width = 0.25, at_least = 0;
   uint64_t seed = 1;
   bool resume = false;
@@ -37,7 +37,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--width", o.width, "factor on the channels of all layers but the first");
   app.add_option("--seed", o.seed);
   app.add_option("--save-every", o.save_every, "steps between checkpoints")->check(CLI::PositiveNumber);
-  app.add_option("--stop-after", o.stop_after, "stop after this many steps, as if interrupted");
+  app.add_option("--limit", o.limit, "use only so many training images");
   app.add_option("--at-least", o.at_least, "exit with 1 below this test accuracy");
   app.add_flag("--resume", o.resume, "go on from the last checkpoint in --out");
   try {
@@ -91,7 +91,11 @@ void print(const Score& score, const std::vector<std::string>& names) {
 
 int run(const Options& o) {
   const Device device = o.device.empty() ? Device::best() : Device::parse(o.device);
-  const auto images = example::load_images(o.data, example::ClassifierSpec{}.size);
+  auto images = example::load_images(o.data, example::ClassifierSpec{}.size);
+  if (o.limit > 0) {
+    images.train.images = images.train.images.slice(0, 0, o.limit);
+    images.train.labels = images.train.labels.slice(0, 0, o.limit);
+  }
   example::ClassifierSpec spec;
   spec.channels = images.train.images.size(1);
   spec.classes = static_cast<int64_t>(images.train.class_names.size());
@@ -145,10 +149,6 @@ int run(const Options& o) {
     folder.log(step, {{"loss", value}, {"lr", optimizer.lr()}});
     progress.step(step, value, concat("epoch ", (step - 1) / order.batches() + 1, "/", o.epochs));
     if (step % o.save_every == 0 || step == steps) save();
-    if (step == o.stop_after) {
-      save();
-      return 0;
-    }
   }
   progress.finish();
 

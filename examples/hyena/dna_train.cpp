@@ -22,8 +22,7 @@ using namespace halo;
 struct Options {
   std::string data, out = "runs/dna", device;
   example::DnaSpec spec;
-  int64_t steps = 700, batch = 16, save_every = 200, baseline_order = 8, eval_windows = 512, length_warmup = 0,
-          stop_after = 0;
+  int64_t steps = 700, batch = 16, save_every = 200, baseline_order = 8, eval_windows = 512, length_warmup = 0;
   double lr = 6e-3, weight_decay = 0.1;
   uint64_t seed = 1;
   bool resume = false, require = false;
@@ -49,7 +48,6 @@ Options parse(int argc, char** argv) {
   app.add_option("--eval-windows", o.eval_windows, "windows of the held-out tenth to evaluate on");
   app.add_option("--seed", o.seed);
   app.add_option("--save-every", o.save_every, "steps between checkpoints")->check(CLI::PositiveNumber);
-  app.add_option("--stop-after", o.stop_after, "stop after this many steps, as if interrupted");
   app.add_flag("--resume", o.resume, "go on from the last checkpoint in --out");
   app.add_flag("--require-baseline", o.require, "exit with 1 unless the model beats the order-1 chain");
   try {
@@ -126,10 +124,6 @@ int run(const Options& o) {
     folder.log(step, {{"bits", bits}, {"lr", optimizer.lr()}});
     progress.step(step, loss.item(), concat(bits).substr(0, 6) + " bits a base");
     if (step % o.save_every == 0 || step == o.steps) save();
-    if (step == o.stop_after) {
-      save();
-      return 0;
-    }
   }
   progress.finish();
 
