@@ -57,6 +57,11 @@ void fold_block(const Grouped<T>& x, int64_t first, int64_t width, int64_t begin
       for (int64_t o = 0; o < width; ++o) {
         for (int64_t i = 0; i < run; ++i) acc[o] = step(acc[o], first + o, start[o * across + i * along]);
       }
+    } else if (across == 1) {  // neighbours in memory: a loop the compiler can vectorise
+      for (int64_t i = 0; i < run; ++i) {
+        const T* const row = start + i * along;
+        for (int64_t o = 0; o < width; ++o) acc[o] = step(acc[o], first + o, row[o]);
+      }
     } else {
       for (int64_t i = 0; i < run; ++i) {
         for (int64_t o = 0; o < width; ++o) acc[o] = step(acc[o], first + o, start[o * across + i * along]);

@@ -217,6 +217,24 @@ TEST_P(OpGradTest, StridedOperands) {
   for (std::size_t i = 0; i < in.size(); ++i) EXPECT_TRUE(equal(got[i], expected[i])) << "input " << i;
 }
 
+// One number seen everywhere, and one row seen in every other.
+TEST_P(OpGradTest, ExpandedOperands) {
+  for (bool whole : {true, false}) {
+    Tensors expanded, dense;
+    for (const Tensor& x : inputs()) {
+      if (x.numel() == 0 || x.rank() == 0) return;
+      const Tensor part = whole ? x.detach().flatten().slice(0, 0, 1).reshape({}) : x.detach().slice(0, 0, 1).clone();
+      const Tensor wide = part.expand(x.shape());
+      expanded.push_back(wide.detach().requires_grad_());
+      dense.push_back(testing::leaf(wide));
+    }
+    const Tensor y = output(dense), g = randn(y.shape(), y.options());
+    EXPECT_TRUE(equal(output(expanded).detach(), y.detach()));
+    const Tensors expected = gradients(dense, g), got = gradients(expanded, g);
+    for (std::size_t i = 0; i < dense.size(); ++i) EXPECT_TRUE(equal(got[i], expected[i])) << "input " << i;
+  }
+}
+
 TEST_P(OpGradTest, StridedAndExpandedUpstream) {
   const Tensors in = inputs();
   const Tensor y = output(in), g = randn(y.shape(), y.options());
