@@ -10,14 +10,20 @@
 namespace halo::nn {
 namespace {
 
-/// A weight [first, second, kernel...].
-template <int Rank>
-Tensor make_weight(const char* op, int64_t first, int64_t second, const IntList& kernel_size) {
-  if (kernel_size.size() != 1 && kernel_size.size() != Rank) {
-    fail(op, ": kernel_size expected 1 or ", Rank, " numbers, got ", kernel_size.size());
+/// Checks the sizes of a layer and makes its weight: [out, in / groups, kernel...], or transposed [in, out / groups,
+/// kernel...].
+Tensor make_weight(const char* op, int rank, bool transposed, int64_t in, int64_t out, const IntList& kernel_size,
+                   int64_t groups) {
+  if (groups < 1 || in % groups != 0 || out % groups != 0) {
+    fail(op, ": groups expected at least 1 and a divisor of in_channels ", in, " and out_channels ", out, ", got ",
+         groups);
   }
-  Shape shape{first, second};
-  for (std::size_t i = 0; i < Rank; ++i) shape.push_back(kernel_size[kernel_size.size() == 1 ? 0 : i]);
+  const auto axes = static_cast<std::size_t>(rank);
+  if (kernel_size.size() != 1 && kernel_size.size() != axes) {
+    fail(op, ": kernel_size expected 1 or ", rank, " numbers, got ", kernel_size.size());
+  }
+  Shape shape = transposed ? Shape{in, out / groups} : Shape{out, in / groups};
+  for (std::size_t i = 0; i < axes; ++i) shape.push_back(kernel_size[kernel_size.size() == 1 ? 0 : i]);
   for (int64_t extent : shape) {
     if (extent < 1) fail(op, ": channels and kernel_size expected 1 or more, got weight ", shape);
   }
@@ -32,14 +38,6 @@ Tensor make_bias(bool wanted, int64_t channels, const Tensor& weight) {
   const Tensor bias = empty({channels});
   init::uniform_(bias, -bound, bound);
   return bias;
-}
-
-/// `channels` split over `groups`, checked.
-int64_t per_group(const char* op, const char* argument, int64_t channels, int64_t groups) {
-  if (groups < 1 || channels % groups != 0) {
-    fail(op, ": groups expected at least 1 and a divisor of ", argument, " ", channels, ", got ", groups);
-  }
-  return channels / groups;
 }
 
 PadMode pad_mode(PaddingMode mode) {
@@ -68,8 +66,7 @@ Tensor padded(const char* op, const Tensor& x, const Tensor& weight, const halo:
 template <int Rank>
 Conv<Rank>::Conv(int64_t in_channels, int64_t out_channels, const IntList& kernel_size, const ConvOptions& options)
     : weight(register_parameter(
-          "weight", make_weight<Rank>("Conv", out_channels,
-                                      per_group("Conv", "in_channels", in_channels, options.groups), kernel_size))),
+          "weight", make_weight("Conv", Rank, false, in_channels, out_channels, kernel_size, options.groups))),
       bias(register_parameter("bias", make_bias(options.bias, out_channels, weight))),
       options_{.stride = options.stride,
                .padding = options.padding,
@@ -78,9 +75,7 @@ Conv<Rank>::Conv(int64_t in_channels, int64_t out_channels, const IntList& kerne
                .groups = options.groups,
                .auto_padding = options.auto_padding},
       padding_mode_(options.padding_mode),
-      activation_(options.activation) {
-  per_group("Conv", "out_channels", out_channels, options.groups);
-}
+      activation_(options.activation) {}
 
 template <int Rank>
 Tensor Conv<Rank>::forward(const Tensor& input) {
@@ -101,9 +96,7 @@ template <int Rank>
 ConvTranspose<Rank>::ConvTranspose(int64_t in_channels, int64_t out_channels, const IntList& kernel_size,
                                    const ConvTransposeOptions& options)
     : weight(register_parameter(
-          "weight",
-          make_weight<Rank>("ConvTranspose", in_channels,
-                            per_group("ConvTranspose", "out_channels", out_channels, options.groups), kernel_size))),
+          "weight", make_weight("ConvTranspose", Rank, true, in_channels, out_channels, kernel_size, options.groups))),
       bias(register_parameter("bias", make_bias(options.bias, out_channels, weight))),
       options_{.stride = options.stride,
                .padding = options.padding,
@@ -111,9 +104,7 @@ ConvTranspose<Rank>::ConvTranspose(int64_t in_channels, int64_t out_channels, co
                .dilation = options.dilation,
                .output_padding = options.output_padding,
                .groups = options.groups,
-               .auto_padding = options.auto_padding} {
-  per_group("ConvTranspose", "in_channels", in_channels, options.groups);
-}
+               .auto_padding = options.auto_padding} {}
 
 template <int Rank>
 Tensor ConvTranspose<Rank>::forward(const Tensor& x) {

@@ -13,6 +13,13 @@ int64_t checked(const char* op, int64_t channels) {
   return channels;
 }
 
+int64_t checked_groups(int64_t groups, int64_t channels) {
+  if (groups < 1 || channels < 1 || channels % groups != 0) {
+    fail("GroupNorm: num_groups expected a divisor of num_channels ", channels, ", got ", groups);
+  }
+  return channels;
+}
+
 }  // namespace
 
 BatchNorm::BatchNorm(int64_t num_features, const BatchNormOptions& options)
@@ -45,14 +52,10 @@ LayerNorm::LayerNorm(const Shape& normalized_shape, double eps, bool affine)
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, shape_, weight, bias, eps_); }
 
 GroupNorm::GroupNorm(int64_t num_groups, int64_t num_channels, double eps, bool affine)
-    : weight(register_parameter("weight", filled(affine, {checked("GroupNorm", num_channels)}, 1))),
+    : weight(register_parameter("weight", filled(affine, {checked_groups(num_groups, num_channels)}, 1))),
       bias(register_parameter("bias", filled(affine, {num_channels}, 0))),
       groups_(num_groups),
-      eps_(eps) {
-  if (num_groups < 1 || num_channels % num_groups != 0) {
-    fail("GroupNorm: num_groups expected a divisor of num_channels ", num_channels, ", got ", num_groups);
-  }
-}
+      eps_(eps) {}
 
 Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, groups_, weight, bias, eps_); }
 
