@@ -221,18 +221,30 @@ struct BlockWork {
       for (int e = 0; e < kElements; ++e) v[e] = load_streaming(from + e * kThreads);
       return;
     }
+    const C* weights = args.tables.slices + (task.residue << args.sizes.log_residues);
+    if (step == Step::Filter) {
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) v[e] = {0, 0};
+      for (int e = 0; e < kElements; ++e) v[e] = {0, 0};
 #pragma unroll 1
-    for (int slice = 0; slice < args.sizes.residues(); ++slice) {
-      const C w = load_constant(args.tables.slices + (task.residue << args.sizes.log_residues) + slice);
-      const int first = slice * Shape::kSize;
-      if (step == Step::Filter) {
-        add_filter_slice(v, w, first);
-        continue;
+      for (int slice = 0; slice < args.sizes.residues(); ++slice) {
+        add_filter_slice(v, load_constant(weights + slice), slice * Shape::kSize);
       }
-      Real x[kElements];
-      load_row(x, step == Step::Input ? args.input : args.grad, args.sizes.dtype, span(b, first));
+      return;
+    }
+    const RowIn& in = step == Step::Input ? args.input : args.grad;
+    Real x[kElements];
+    {
+      Real first[kElements];  // its weight is 1; in flight together with the second
+      load_row(first, in, args.sizes.dtype, span(b));
+      load_row(x, in, args.sizes.dtype, span(b, Shape::kSize));
+      const C w = load_constant(weights + 1);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) v[e] = {fma(x[e], w.re, first[e]), x[e] * w.im};
+    }
+#pragma unroll 1
+    for (int slice = 2; slice < args.sizes.residues(); ++slice) {
+      load_row(x, in, args.sizes.dtype, span(b, slice * Shape::kSize));
+      const C w = load_constant(weights + slice);
 #pragma unroll
       for (int e = 0; e < kElements; ++e) v[e] = {fma(x[e], w.re, v[e].re), fma(x[e], w.im, v[e].im)};
     }
