@@ -161,8 +161,8 @@ struct Plan {
     slots = static_cast<int>(std::min((tasks + rows_per_block - 1) / rows_per_block * rows_per_block, in_flight));
 
     Carver carver(workspace);
-    args.tables =
-        place_tables(s.block, s.log_residues, take_points<Real>(carver, table_points<Real>(s.block, s.log_residues)));
+    Complex<Real>* tables = take_points<Real>(carver, table_points<Real>(s.block, s.log_residues));
+    if (workspace) args.tables = place_tables(s.block, s.log_residues, tables);
     args.slots = take_points<Real>(carver, int64_t{slots} * args.slot_count * s.block);
     if (s.log_residues > 0) {
       if (args.split_first ? steps.input : steps.input_inverse)
