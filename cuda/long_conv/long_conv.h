@@ -4,8 +4,9 @@
 //
 // Any length up to 2^21 and any kernel length; storage float32, bfloat16 or float16 (computed in float32) or float64.
 // Results are the same bits every run on one GPU model, and row (b, h) of every result but the gradients of weight and
-// skip depends on row (b, h) alone. The error is that of an FFT: about 3e-7 of the row's largest values in float32,
-// also where the exact result is zero.
+// skip depends on row (b, h) alone. The error is that of an FFT: about 4e-7 of the row's root mean square in float32,
+// also where the exact result is zero. The gradient of skip is the weight gradient's sum at lag 0 and has that sum's
+// error. A block needs 98 KB of shared memory in float32 and 139 KB in float64.
 //
 // Device memory: nothing is allocated here. The caller gives a workspace of the size that workspace_bytes() names;
 // nothing is kept from forward for backward, which recomputes the spectra.
