@@ -10,9 +10,12 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 3> kAlgorithms{
+constexpr std::array<const Algorithm*, 6> kAlgorithms{
     &kDense,
     &kDenseWeight,
+    &kDepthwise,
+    &kDepthwiseGeneral,
+    &kSmallGroups,
     &kDirect,
 };
 

@@ -1,0 +1,52 @@
+// What depthwise.cu hands to the kernels of depthwise_march.cuh and depthwise_weight.cuh. The launchers are
+// instantiated a storage type a file, in depthwise_<type>.cu.
+#pragma once
+
+#include <halo/cuda/conv/algorithm.h>
+
+#include "../device/row_access.h"
+#include "depthwise_geometry.h"
+
+namespace halo::cuda::conv::depthwise {
+
+template <class T>
+struct MarchParams {
+  const T* source = nullptr;
+  const T* weight = nullptr;  ///< [channels, taps]
+  const T* bias = nullptr;    ///< [channels], or null
+  T* result = nullptr;
+  device::Extent<T> extent{};  ///< of the source
+  device::RowAlignment rows;   ///< of the source
+  bool flip = false;           ///< backward_input: taps in reverse order
+  device::StoreWidth store = device::StoreWidth::Element;
+  Activation activation;
+  uint32_t tasks = 0;
+  FastDivide channels;    ///< of the result
+  FastDivide multiplier;  ///< result channels a source channel feeds
+  MarchGeometry geometry;
+};
+
+template <class T>
+struct MarchWeightParams {
+  const T* x = nullptr;
+  const T* y = nullptr;        ///< upstream gradient
+  double* partials = nullptr;  ///< [channels * taps, splits]
+  device::Extent<T> x_extent{}, y_extent{};
+  device::RowAlignment x_rows, y_rows;
+  int64_t channels = 1;  ///< of y
+  int multiplier = 1;    ///< channels of y that one channel of x feeds
+  int splits = 1;        ///< blocks a channel
+  uint32_t tasks = 0;    ///< of one channel, over the whole batch
+  uint32_t share = 0;    ///< tasks a block
+  MarchGeometry geometry;
+};
+
+/// Whether kernels for these taps exist.
+bool taps_are_compiled(const MarchShape& shape);
+
+template <class T>
+void launch_march(const MarchShape& shape, const MarchParams<T>& params, cudaStream_t stream);
+template <class T>
+void launch_march_weight(const MarchShape& shape, const MarchWeightParams<T>& params, cudaStream_t stream);
+
+}  // namespace halo::cuda::conv::depthwise

@@ -1,0 +1,403 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "small_groups.h"
+
+namespace halo::cuda::conv::small_groups {
+namespace {
+
+constexpr int64_t kLargestExtent = int64_t{1} << 30;
+constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+
+/// What the plans must fit and fill; without a device (plans are plain arithmetic), that of an H200.
+struct DeviceLimits {
+  std::size_t shared = 227 * 1024;
+  int multiprocessors = 132;
+};
+
+DeviceLimits device_limits() {
+  DeviceLimits limits;
+  int device = 0, shared = 0, multiprocessors = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+  if (known) limits = {static_cast<std::size_t>(shared), multiprocessors};
+  return limits;
+}
+
+int to_int(int64_t value) { return static_cast<int>(value); }
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Sizes of the form along one axis.
+struct FormAxis {
+  int64_t input = 1, output = 1, kernel = 1, stride = 1, dilation = 1, padding = 0;
+};
+
+/// The axes of `p`. A width that the kernel passes through unchanged becomes part of the height above it, so that
+/// short last axes do not waste the width of a tile.
+std::array<FormAxis, 3> merged_axes(const ConvProblem& p) {
+  std::array<FormAxis, 3> axes;
+  for (std::size_t i = 0; i < 3; ++i) {
+    axes[i] = {p.input[i], p.output[i], p.kernel[i], p.stride[i], p.dilation[i], p.padding_before[i]};
+  }
+  for (int merges = 0; merges < 2; ++merges) {
+    const FormAxis& w = axes[2];
+    const FormAxis& h = axes[1];
+    const bool untouched = w.kernel == 1 && w.stride == 1 && w.padding == 0 && w.input == w.output;
+    if (!untouched || h.stride != 1) break;
+    axes[2] = {h.input * w.input, h.output * w.input, h.kernel, 1, h.dilation * w.input, h.padding * w.input};
+    axes[1] = axes[0];
+    axes[0] = {};
+  }
+  return axes;
+}
+
+void forward_taps(const FormAxis& axis, AxisTaps& taps, int& origin) {
+  origin = to_int(-axis.padding);
+  taps.count[0] = static_cast<int16_t>(axis.kernel);
+  for (int t = 0; t < axis.kernel; ++t) {
+    taps.tap[0][t] = static_cast<int16_t>(t);
+    taps.offset[0][t] = to_int(t * axis.dilation);
+  }
+}
+
+void backward_taps(const FormAxis& axis, AxisTaps& taps, int& origin) {
+  int64_t least = kLargestExtent;
+  for (int64_t phase = 0; phase < axis.stride; ++phase) {
+    int count = 0;
+    for (int64_t t = 0; t < axis.kernel; ++t) {
+      const int64_t scaled = phase + axis.padding - t * axis.dilation;
+      if (scaled % axis.stride != 0) continue;
+      taps.tap[phase][count] = static_cast<int16_t>(t);
+      taps.offset[phase][count++] = to_int(scaled / axis.stride);
+      least = std::min(least, scaled / axis.stride);
+    }
+    taps.count[phase] = static_cast<int16_t>(count);
+  }
+  origin = to_int(least);
+  for (int64_t phase = 0; phase < axis.stride; ++phase) {
+    for (int i = 0; i < taps.count[phase]; ++i) taps.offset[phase][i] -= origin;
+  }
+}
+
+int reach(const AxisTaps& taps, int phases) {
+  int most = 0;
+  for (int phase = 0; phase < phases; ++phase) {
+    for (int i = 0; i < taps.count[phase]; ++i) most = std::max(most, taps.offset[phase][i]);
+  }
+  return most;
+}
+
+GroupProblem group_problem(const ConvProblem& p, bool forward) {
+  GroupProblem g{};
+  const auto axes = merged_axes(p);
+  g.batch = p.batch;
+  g.groups = to_int(p.groups);
+  g.source_channels = to_int(forward ? p.in_channels_per_group() : p.out_channels_per_group());
+  g.result_channels = to_int(forward ? p.out_channels_per_group() : p.in_channels_per_group());
+  for (std::size_t i = 0; i < 3; ++i) {
+    const FormAxis& axis = axes[i];
+    g.source[i] = to_int(forward ? axis.input : axis.output);
+    g.result[i] = to_int(forward ? axis.output : axis.input);
+    g.kernel[i] = to_int(axis.kernel);
+    g.step[i] = forward ? to_int(axis.stride) : 1;
+    g.phases[i] = forward ? 1 : to_int(axis.stride);
+    if (forward) {
+      forward_taps(axis, g.taps[i], g.origin[i]);
+    } else {
+      backward_taps(axis, g.taps[i], g.origin[i]);
+    }
+  }
+  g.tap_pitch[2] = 1;
+  g.tap_pitch[1] = g.kernel[2];
+  g.tap_pitch[0] = g.kernel[1] * g.kernel[2];
+  const int64_t row = p.in_channels_per_group() * p.taps();
+  g.weight_group = p.out_channels_per_group() * row;
+  g.weight_result = forward ? row : p.taps();
+  g.weight_source = forward ? p.taps() : row;
+  return g;
+}
+
+/// `bank`: the channel pitch modulo 32, see GroupTile.
+GroupTile group_tile(const GroupProblem& g, const int (&positions)[3], int bank) {
+  GroupTile tile{};
+  for (int axis = 0; axis < 3; ++axis) {
+    tile.positions[axis] = positions[axis];
+    tile.extent[axis] = (positions[axis] - 1) * g.step[axis] + reach(g.taps[axis], g.phases[axis]) + 1;
+  }
+  tile.remainder_pitch = to_int(divide_up(tile.extent[2], g.step[2]));
+  tile.row_pitch = tile.remainder_pitch * g.step[2];
+  const int plane = tile.extent[0] * tile.extent[1] * tile.row_pitch;
+  tile.channel_pitch = plane + (bank + 32 - plane % 32) % 32;
+  tile.by_depth = FastDivide(static_cast<uint32_t>(tile.extent[0]));
+  tile.by_height = FastDivide(static_cast<uint32_t>(tile.extent[1]));
+  tile.by_step = FastDivide(static_cast<uint32_t>(g.step[2]));
+  return tile;
+}
+
+/// Warp instructions to fill `channels` of a tile.
+double fill_instructions(const GroupTile& tile, int channels, std::size_t element_size) {
+  const double rows = double(channels) * tile.extent[0] * tile.extent[1];
+  const double runs = std::ceil(tile.extent[2] / 32.0);
+  return rows * (element_size == 4 ? 34 + 3.5 * runs : 34 + 14 * runs);
+}
+
+/// Blocks a multiprocessor holds.
+double resident_blocks(const DeviceLimits& limits, std::size_t shared_bytes, int warps) {
+  return std::min(std::floor(double(limits.shared + 1024) / double(shared_bytes + 1024)), std::floor(16.0 / warps));
+}
+
+/// Cycles for one tile: its instructions (issued at 4 a cycle where enough warps are there) beside its bytes.
+double tile_cycles(double instructions, double bytes, double resident, int warps, bool overlapped) {
+  const double issue = instructions / 4 / (0.75 * std::min(1.0, resident * warps / 16));
+  const double memory = bytes / 24;  // bytes a cycle and multiprocessor through the second-level cache
+  return overlapped ? std::max(issue, memory) + 0.1 * std::min(issue, memory) : issue + memory + 1500;
+}
+
+/// Shared memory, block count and predicted time of `plan`, whose problem, tile, warps and buffers are set.
+void complete(GatherPlan& plan, const DeviceLimits& limits, std::size_t element_size, bool split) {
+  const GroupProblem& g = plan.problem;
+  const GroupTile& tile = plan.tile;
+  const int taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
+  const int phases = g.phases[0] * g.phases[1] * g.phases[2];
+  plan.units = taps * plan.channel_blocks + phases;  // each phase may need one to be even
+  plan.units += plan.units % 2;
+  const int run = kSegment * g.phases[2];
+  const int64_t tile_words = int64_t{plan.channel_blocks} * kChannelBlock * tile.channel_pitch;
+  const int64_t weight_words = int64_t{taps * plan.channel_blocks + 1} * plan.result_tiles * 32;
+  const int64_t stage_words = int64_t{plan.warps} * plan.column_tiles * 8 * (plan.row_tiles * run + 4);
+  const int64_t words = plan.buffers * tile_words + weight_words + 2 * plan.units + (phases + 3) / 4 * 4 + stage_words;
+  plan.shared_bytes = static_cast<std::size_t>(words) * 4;
+  const int groups_w = tile.positions[2] / (kSegment * plan.row_tiles);
+  plan.row_groups = tile.positions[0] * tile.positions[1] * groups_w;
+  plan.by_row = FastDivide(static_cast<uint32_t>(groups_w));
+  plan.by_height = FastDivide(static_cast<uint32_t>(tile.positions[1]));
+  plan.tile_count = g.batch;
+  for (int axis = 0; axis < 3; ++axis) {
+    const int64_t tiles = divide_up(divide_up(g.result[axis], g.phases[axis]), tile.positions[axis]);
+    plan.tiles[axis] = FastDivide(static_cast<uint32_t>(tiles));
+    plan.tile_count *= tiles;
+  }
+  const double resident = resident_blocks(limits, plan.shared_bytes, plan.warps);
+  const int64_t wave = std::max<int64_t>(1, int64_t(resident) * limits.multiprocessors / g.groups);
+  plan.slots = to_int(std::min(plan.tile_count, wave));
+  plan.blocks = int64_t{g.groups} * plan.slots;
+
+  // Warp instructions of one tile, counted from the source.
+  const double column_groups = plan.result_tiles / plan.column_tiles;
+  const double products = plan.row_tiles * plan.column_tiles;
+  const double step =
+      4 + plan.row_tiles * (split ? 16 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 5 : 3);
+  const double stage = phases * (products * 4 * 3 + 30);
+  const double write = g.phases[0] * g.phases[1] * (60 + plan.row_tiles * run / 32.0 * (8 + 8 * plan.column_tiles * 5));
+  const double items = plan.row_groups * column_groups * g.phases[0] * g.phases[1];
+  const double busy = items / (std::ceil(items / plan.warps) * plan.warps);
+  const double work = plan.row_groups * column_groups * (plan.units / 2.0 * step + stage + write + 40);
+  const double instructions = fill_instructions(tile, plan.channel_blocks * kChannelBlock, element_size) + work / busy;
+  const double results = double(g.result_channels) * tile.positions[0] * tile.positions[1] * tile.positions[2] * phases;
+  const double bytes = (double(tile_words) + results) * double(element_size);
+  const double cycles = tile_cycles(instructions, bytes, resident, plan.warps, plan.buffers == 2 || resident > 2);
+  const double tiles_each = double(divide_up(plan.tile_count, plan.slots));
+  const double concurrent = std::max(1.0, double(plan.blocks) / limits.multiprocessors);
+  const double weights = double(weight_words) / plan.warps * 2;  // cycles before the first tile
+  plan.predicted_ms = 5e-3 + (tiles_each * concurrent * cycles + weights) / 1.7e6;
+}
+
+/// The tile of the upstream gradient that goes with positions of `x`.
+GroupTile gradient_tile(const GroupTile& x) {
+  GroupTile y{};
+  for (int axis = 0; axis < 3; ++axis) y.extent[axis] = y.positions[axis] = x.positions[axis];
+  y.remainder_pitch = y.row_pitch = y.positions[2];
+  const int plane = y.extent[0] * y.extent[1] * y.row_pitch;
+  y.channel_pitch = plane + (36 - plane % 32) % 32;
+  y.by_depth = FastDivide(static_cast<uint32_t>(y.extent[0]));
+  y.by_height = FastDivide(static_cast<uint32_t>(y.extent[1]));
+  return y;
+}
+
+/// As for GatherPlan.
+void complete(WeightPlan& plan, const DeviceLimits& limits, std::size_t element_size, bool split) {
+  const GroupProblem& g = plan.problem;
+  const int y_channels = plan.column_groups * plan.column_tiles * 8;
+  const int64_t tile_words =
+      int64_t{plan.set_channels} * plan.x.channel_pitch + int64_t{y_channels} * plan.y.channel_pitch;
+  const int64_t sum_words = int64_t{plan.warps} * plan.row_tiles * plan.column_tiles * 128;
+  plan.shared_bytes = static_cast<std::size_t>(std::max(tile_words * plan.buffers, sum_words)) * 4;
+  plan.tile_count = g.batch;
+  for (int axis = 0; axis < 3; ++axis) {
+    const int64_t tiles = divide_up(g.result[axis], plan.y.positions[axis]);
+    plan.tiles[axis] = FastDivide(static_cast<uint32_t>(tiles));
+    plan.tile_count *= tiles;
+  }
+  plan.by_row = FastDivide(static_cast<uint32_t>(plan.y.positions[2] / 8));
+  plan.by_plane = FastDivide(static_cast<uint32_t>(plan.y.positions[1]));
+  const int items = plan.row_groups * plan.column_groups;
+  plan.position_splits = 1;
+  while (plan.position_splits < plan.warps && items * plan.position_splits * 2 <= plan.warps) plan.position_splits *= 2;
+  plan.item_sets = to_int(divide_up(items, plan.warps / plan.position_splits));
+  plan.sets = plan.item_sets * (g.source_channels / plan.set_channels);
+
+  const double resident = resident_blocks(limits, plan.shared_bytes, plan.warps);
+  // One wave of blocks, unless float32 sums would become too long: kAdditions a lane stay below the bound.
+  constexpr int64_t kAdditions = 512;
+  const int64_t positions = int64_t{plan.y.positions[0]} * plan.y.positions[1] * plan.y.positions[2];
+  const int64_t additions = divide_up(positions, 8 * 4 * plan.position_splits);
+  const int64_t wave =
+      std::max<int64_t>(1, int64_t(resident) * limits.multiprocessors / (int64_t{g.groups} * plan.sets));
+  const int64_t needed = divide_up(plan.tile_count * additions, kAdditions);
+  const int64_t weights = int64_t{g.groups} * g.result_channels * g.source_channels * (plan.rows / plan.set_channels);
+  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(kWorkspaceCap / sizeof(double)) / weights);
+  plan.splits = to_int(std::min({std::max(wave, needed), plan.tile_count, most}));
+  plan.blocks = int64_t{g.groups} * plan.sets * plan.splits;
+
+  const double fill =
+      fill_instructions(plan.x, plan.set_channels, element_size) + fill_instructions(plan.y, y_channels, element_size);
+  const double products = plan.row_tiles * plan.column_tiles;
+  const double step =
+      14 + plan.row_tiles * (split ? 16 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 4 : 2);
+  const double busy = double(items) / (double(plan.item_sets) * plan.warps / plan.position_splits);
+  const double work = items * (double(positions) / 8) * step / plan.item_sets / busy;
+  const double bytes = double(tile_words) * double(element_size);
+  const double cycles = tile_cycles(fill + work, bytes, resident, plan.warps, plan.buffers == 2);
+  const double concurrent = std::max(1.0, double(plan.blocks) / limits.multiprocessors);
+  plan.predicted_ms = 9e-3 + double(divide_up(plan.tile_count, plan.splits)) * concurrent * cycles / 1.7e6;
+}
+
+}  // namespace
+
+bool small_groups_fit(const ConvProblem& p) {
+  if (p.x_numel() == 0 || p.y_numel() == 0 || p.w_numel() == 0) return false;
+  for (const FormAxis& axis : merged_axes(p)) {
+    const bool fits = std::max(axis.input, axis.output) < kLargestExtent && axis.kernel <= kMostAxisTaps &&
+                      axis.stride <= kMostPhases && axis.dilation * axis.kernel < kLargestExtent / 2 &&
+                      std::abs(axis.padding) < kLargestExtent / 2 && axis.output * axis.stride < kLargestExtent;
+    if (!fits) return false;
+  }
+  const int64_t fewest = std::min(p.in_channels_per_group(), p.out_channels_per_group());
+  const int64_t most = std::max(p.in_channels_per_group(), p.out_channels_per_group());
+  return p.groups < kLargestExtent && (most <= 16 || (fewest <= 4 && most <= 64));
+}
+
+namespace {
+
+/// The last result of `search` on this thread: dispatch asks for the same plan several times a call.
+template <class Plan, class Search>
+const Plan& remembered(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split, Search search) {
+  struct Last {
+    ConvProblem problem;
+    ConvPass pass;
+    std::size_t element_size = 0;
+    bool split;
+    Plan plan;
+  };
+  thread_local Last last;
+  const bool same =
+      last.element_size == element_size && last.split == split && last.pass == pass && last.problem == problem;
+  if (!same) last = {problem, pass, element_size, split, search()};
+  return last.plan;
+}
+
+/// Calls visit(plan) for every plan that fits.
+template <class Visit>
+void visit_gather_plans(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split, Visit visit) {
+  GatherPlan plan;
+  const DeviceLimits limits = device_limits();
+  plan.problem = group_problem(problem, pass == ConvPass::Forward);
+  const GroupProblem& g = plan.problem;
+  plan.channel_blocks = to_int(divide_up(g.source_channels, kChannelBlock));
+  const int result_tiles = to_int(divide_up(g.result_channels, 8));
+  plan.column_tiles = result_tiles <= 2 ? result_tiles : 4;
+  plan.result_tiles = to_int(divide_up(result_tiles, plan.column_tiles)) * plan.column_tiles;
+
+  int wanted[3];
+  for (int axis = 0; axis < 3; ++axis) wanted[axis] = to_int(divide_up(g.result[axis], g.phases[axis]));
+  for (const int w : {32, 64, 96, 128, 192, 256}) {
+    if (w >= wanted[2] + 32 && w > 32) continue;
+    for (const int h : {1, 2, 3, 4, 6, 8, 12, 16}) {
+      if (h > wanted[1]) continue;
+      for (const int d : {1, 2, 4}) {
+        if (d > wanted[0] || w * h * d > 2048) continue;
+        plan.tile = group_tile(g, {d, h, w}, 8);
+        for (int choice = 0; choice < 8; ++choice) {
+          plan.warps = choice & 1 ? 8 : 4;
+          plan.buffers = choice & 2 ? 2 : 1;
+          plan.row_tiles = choice & 4 ? 4 : 2;
+          if (plan.buffers == 2 && element_size != 4) continue;         // the copies of half types are not asynchronous
+          if (plan.row_tiles == 4 && plan.column_tiles == 4) continue;  // more sums than registers
+          if (w % (plan.row_tiles * kSegment) != 0) continue;
+          complete(plan, limits, element_size, split);
+          if (plan.shared_bytes <= limits.shared && plan.tile_count < kLargestExtent) visit(plan);
+        }
+      }
+    }
+  }
+}
+
+/// As visit_gather_plans.
+template <class Visit>
+void visit_weight_plans(const ConvProblem& problem, std::size_t element_size, bool split, Visit visit) {
+  WeightPlan plan;
+  const DeviceLimits limits = device_limits();
+  plan.problem = group_problem(problem, true);
+  const GroupProblem& g = plan.problem;
+  const int columns = to_int(divide_up(g.result_channels, 8));
+  plan.column_tiles = columns <= 2 ? columns : 4;
+  plan.row_tiles = plan.column_tiles == 1 ? 7 : plan.column_tiles == 2 ? 4 : 2;
+  plan.column_groups = to_int(divide_up(columns, plan.column_tiles));
+
+  for (const int w : {8, 16, 24, 32, 48, 64, 96, 128, 256}) {
+    if (w >= g.result[2] + 16 && w > 8) continue;
+    for (const int h : {1, 2, 3, 4, 6, 8, 12, 16}) {
+      if (h > g.result[1]) continue;
+      for (const int d : {1, 2, 4}) {
+        if (d > g.result[0] || w * h * d > 2048) continue;
+        plan.x = group_tile(g, {d, h, w}, 4);
+        plan.y = gradient_tile(plan.x);
+        for (plan.set_channels = g.source_channels;; plan.set_channels /= 2) {
+          plan.rows = plan.set_channels * to_int(problem.taps());
+          plan.row_groups = to_int(divide_up(plan.rows, plan.row_tiles * 16));
+          for (const int buffers : {1, 2}) {
+            if (buffers == 2 && element_size != 4) continue;
+            plan.buffers = buffers;
+            complete(plan, limits, element_size, split);
+            const bool fits =
+                plan.shared_bytes <= limits.shared && plan.blocks <= kMostBlocks && plan.tile_count < kLargestExtent;
+            if (fits) visit(plan);
+          }
+          if (plan.set_channels % 2 != 0 || plan.set_channels <= 2) break;
+        }
+      }
+    }
+  }
+}
+
+/// Keeps the plan with the least predicted time.
+template <class Plan>
+struct Best {
+  Plan plan{};
+  void operator()(const Plan& other) {
+    if (plan.blocks == 0 || other.predicted_ms < plan.predicted_ms) plan = other;
+  }
+};
+
+}  // namespace
+
+GatherPlan gather_plan(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split) {
+  return remembered<GatherPlan>(problem, pass, element_size, split, [&] {
+    Best<GatherPlan> best;
+    visit_gather_plans(problem, pass, element_size, split, std::ref(best));
+    return best.plan;
+  });
+}
+
+WeightPlan weight_plan(const ConvProblem& problem, std::size_t element_size, bool split) {
+  return remembered<WeightPlan>(problem, ConvPass::BackwardWeight, element_size, split, [&] {
+    Best<WeightPlan> best;
+    visit_weight_plans(problem, element_size, split, std::ref(best));
+    return best.plan;
+  });
+}
+
+}  // namespace halo::cuda::conv::small_groups
