@@ -277,17 +277,22 @@ __global__ void __launch_bounds__(kGatherThreads, 2)
       const int columns = at_d < p.result[0] && at_h < p.result[1] ? min(RowTiles * run, p.result[2] - at_w) : 0;
       T* row = result + channel0 * result_plane + (int64_t{at_d} * p.result[1] + at_h) * p.result[2] + at_w;
       const T* bias = arguments.bias ? arguments.bias + int64_t{group} * p.result_channels + channel0 : nullptr;
+      const bool plain =
+          bias == nullptr && arguments.activation.kind == ActivationKind::None && channels == ColumnTiles * 8;
       for (int e = lane; e < columns; e += 32) {
         T* out = row + e;
         const float* staged = stage + e;
-#pragma unroll 8
-        for (int c = 0; c < channels; ++c, out += result_plane, staged += stage_pitch) {
-          float value = *staged;
-          if (bias) value += device::to_accumulator(bias[c]);
-          if (arguments.activation.kind != ActivationKind::None) {
-            value = device::apply_activation(arguments.activation, value);
+        if (plain) {
+#pragma unroll
+          for (int c = 0; c < ColumnTiles * 8; ++c, out += result_plane, staged += stage_pitch) {
+            *out = device::from_accumulator<T>(*staged);
           }
-          *out = device::from_accumulator<T>(value);
+          continue;
+        }
+#pragma unroll 1
+        for (int c = 0; c < channels; ++c, out += result_plane, staged += stage_pitch) {
+          const float shifted = bias ? *staged + device::to_accumulator(bias[c]) : *staged;
+          *out = device::from_accumulator<T>(device::apply_activation(arguments.activation, shifted));
         }
       }
       __syncwarp();  // the stage may be overwritten

@@ -138,10 +138,10 @@ GroupTile group_tile(const GroupProblem& g, const int (&positions)[3], int bank)
 }
 
 /// Warp instructions to fill `channels` of a tile.
-double fill_instructions(const GroupTile& tile, int channels, std::size_t element_size) {
+double fill_instructions(const GroupTile& tile, int step, int channels, std::size_t element_size) {
   const double rows = double(channels) * tile.extent[0] * tile.extent[1];
   const double runs = std::ceil(tile.extent[2] / 32.0);
-  return rows * (element_size == 4 ? 34 + 3.5 * runs : 34 + 14 * runs);
+  return rows * (element_size == 4 ? 30 + (step <= 2 ? 9 : 20) * runs : 34 + 18 * runs);
 }
 
 /// Blocks a multiprocessor holds.
@@ -195,7 +195,8 @@ void complete(GatherPlan& plan, const DeviceLimits& limits, std::size_t element_
   const double items = plan.row_groups * column_groups * g.phases[0] * g.phases[1];
   const double busy = items / (std::ceil(items / plan.warps) * plan.warps);
   const double work = plan.row_groups * column_groups * (plan.units / 2.0 * step + stage + write + 40);
-  const double instructions = fill_instructions(tile, plan.channel_blocks * kChannelBlock, element_size) + work / busy;
+  const double instructions =
+      fill_instructions(tile, g.step[2], plan.channel_blocks * kChannelBlock, element_size) + work / busy;
   const double results = double(g.result_channels) * tile.positions[0] * tile.positions[1] * tile.positions[2] * phases;
   const double bytes = (double(tile_words) + results) * double(element_size);
   const double cycles = tile_cycles(instructions, bytes, resident, plan.warps, plan.buffers == 2 || resident > 2);
@@ -252,8 +253,8 @@ void complete(WeightPlan& plan, const DeviceLimits& limits, std::size_t element_
   plan.splits = to_int(std::min({std::max(wave, needed), plan.tile_count, most}));
   plan.blocks = int64_t{g.groups} * plan.sets * plan.splits;
 
-  const double fill =
-      fill_instructions(plan.x, plan.set_channels, element_size) + fill_instructions(plan.y, y_channels, element_size);
+  const double fill = fill_instructions(plan.x, g.step[2], plan.set_channels, element_size) +
+                      fill_instructions(plan.y, 1, y_channels, element_size);
   const double products = plan.row_tiles * plan.column_tiles;
   const double step =
       14 + plan.row_tiles * (split ? 16 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 4 : 2);

@@ -122,44 +122,54 @@ __device__ __forceinline__ void fill_rows(float* tile, const GroupTile& shape, c
   constexpr int kApart = Step == 0 ? 0 : 128 / (Step == 0 ? 1 : Step);  // bytes between columns u and u + 32
   const int warps = static_cast<int>(blockDim.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int rows = padded_channels * shape.extent[0] * shape.extent[1];
-  const int row0 = static_cast<int>(threadIdx.x / 32);
-  uint32_t h0, d0;
-  int c = static_cast<int>(shape.by_depth.divide(shape.by_height.divide(static_cast<uint32_t>(row0), h0), d0));
-  int d = static_cast<int>(d0), h = static_cast<int>(h0);
-  const bool interior = source.first[2] >= 0 && source.first[2] + shape.extent[2] <= source.extents[2];
-  const int quads = Step != 0 && interior ? shape.extent[2] / 128 : 0;
-  const uint32_t tile_base =
-      static_cast<uint32_t>(__cvta_generic_to_shared(tile + column_word(shape, source.step, lane)));
-  for (int row = row0; row < rows; row += warps) {
-    const int depth = source.first[0] + d;
-    const int height = source.first[1] + h;
-    const bool exists = row_exists(source, c, depth, height);
-    const float* from = source.data + c * source.plane +
-                        (int64_t{depth} * source.extents[1] + height) * source.extents[2] + source.first[2] + lane;
-    const int row_word = c * shape.channel_pitch + (d * shape.extent[1] + h) * shape.row_pitch;
-    uint32_t to = tile_base + static_cast<uint32_t>(row_word) * 4;
-    int u = lane;
-    if (exists) {
-      for (int quad = 0; quad < quads; ++quad, u += 128, from += 128, to += 4 * kApart)
-        copy_runs_async<kApart>(to, from);
-    }
-    for (; u < shape.extent[2]; u += 32, from += 32, to += kApart) {
-      const bool valid =
-          exists && static_cast<unsigned>(source.first[2] + u) < static_cast<unsigned>(source.extents[2]);
-      const uint32_t at =
-          Step != 0
-              ? to
-              : static_cast<uint32_t>(__cvta_generic_to_shared(tile + row_word + column_word(shape, source.step, u)));
-      device::copy_async_4(at, valid ? from : source.data, valid);
-    }
-    h += warps;
-    while (h >= shape.extent[1]) {
-      h -= shape.extent[1];
-      if (++d == shape.extent[0]) {
-        d = 0;
-        ++c;
+  // Runs of 32 columns: checked, except those from `inner` to `outer`, which lie inside the operand.
+  const int lowest = -source.first[2];  // column 0 of the operand
+  const int inner = lowest > 0 ? (lowest + 31) / 32 * 32 : 0;
+  const int outer = min(shape.extent[2], source.extents[2] + lowest) / 32 * 32;
+  const auto tile_base =
+      static_cast<uint32_t>(__cvta_generic_to_shared(tile + (Step == 0 ? 0 : column_word(shape, source.step, lane))));
+  const int planes = padded_channels * shape.extent[0];
+  const int parts = max(1, warps / planes);  // warps that share the rows of a plane
+  for (int unit = static_cast<int>(threadIdx.x / 32); unit < planes * parts; unit += warps) {
+    const int part = unit % parts;
+    uint32_t d;
+    const int c = static_cast<int>(shape.by_depth.divide(static_cast<uint32_t>(unit / parts), d));
+    const int depth = source.first[0] + static_cast<int>(d);
+    const bool plane_exists =
+        c < source.channels && static_cast<unsigned>(depth) < static_cast<unsigned>(source.extents[0]);
+    const float* row = source.data + c * source.plane +
+                       (int64_t{depth} * source.extents[1] + source.first[1] + part) * source.extents[2] +
+                       source.first[2] + lane;
+    uint32_t row_to =
+        tile_base + static_cast<uint32_t>(c * shape.channel_pitch +
+                                          (static_cast<int>(d) * shape.extent[1] + part) * shape.row_pitch) *
+                        4;
+    for (int h = part; h < shape.extent[1]; h += parts) {
+      const bool exists =
+          plane_exists && static_cast<unsigned>(source.first[1] + h) < static_cast<unsigned>(source.extents[1]);
+      const float* from = row;
+      uint32_t to = row_to;
+      int u = lane;
+      const auto copy_checked = [&](int end) {
+#pragma unroll 1
+        for (; u < end; u += 32, from += 32, to += kApart) {
+          const bool valid = exists && static_cast<unsigned>(u - lowest) < static_cast<unsigned>(source.extents[2]);
+          const uint32_t at = Step != 0 ? to : row_to + static_cast<uint32_t>(column_word(shape, source.step, u)) * 4;
+          device::copy_async_4(at, from, valid);
+        }
+      };
+      if constexpr (Step != 0) {
+        if (exists) {
+          copy_checked(min(inner, shape.extent[2]));
+#pragma unroll 1
+          for (; u + 96 < outer; u += 128, from += 128, to += 4 * kApart) copy_runs_async<kApart>(to, from);
+#pragma unroll 1
+          for (; u < outer; u += 32, from += 32, to += kApart) device::copy_async_4(to, from, true);
+        }
       }
+      copy_checked(shape.extent[2]);
+      row += int64_t{parts} * source.extents[2];
+      row_to += static_cast<uint32_t>(parts * shape.row_pitch) * 4;
     }
   }
 }
