@@ -39,8 +39,8 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   const std::size_t size = size_of(config.dtype);
   const double ms = config.pass == ConvPass::BackwardWeight
-                        ? 2.3 * weight_plan(problem, size, is_split(config)).predicted_ms
-                        : 1.6 * gather_plan(problem, config.pass, size, is_split(config)).predicted_ms;
+                        ? 1.8 * weight_plan(problem, size, is_split(config)).predicted_ms
+                        : 1.4 * gather_plan(problem, config.pass, size, is_split(config)).predicted_ms;
   return std::max(ms, 4e-3 + problem.bytes(size) / 3.6e9);
 }
 
