@@ -78,11 +78,11 @@ void run_march(const ConvProblem& problem, const ConvConfig& config, const Opera
   MarchParams<T> params;
   params.source = static_cast<const T*>(flipped ? operands.y : operands.x);
   params.weight = static_cast<const T*>(operands.w);
-  params.bias = static_cast<const T*>(operands.bias);
+  params.bias = flipped ? nullptr : static_cast<const T*>(operands.bias);
   params.result = static_cast<T*>(flipped ? operands.x : operands.y);
   params.extent = {params.source, params.source + (flipped ? problem.y_numel() : problem.x_numel())};
   params.flip = flipped;
-  params.activation = config.activation;
+  if (!flipped) params.activation = config.activation;
   params.geometry = march_geometry(problem, flipped, device::kVectorWidth<T>, kLongestStrip);
   params.rows = device::RowAlignment(params.source, params.geometry.source.width, params.geometry.pad_width);
   params.store = device::store_width(params.result, params.geometry.result.width);

@@ -39,8 +39,8 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   const std::size_t size = size_of(config.dtype);
   const double ms = config.pass == ConvPass::BackwardWeight
-                        ? 1.8 * weight_plan(problem, size, is_split(config)).predicted_ms
-                        : 1.4 * gather_plan(problem, config.pass, size, is_split(config)).predicted_ms;
+                        ? 2.0 * weight_plan(problem, size, is_split(config)).predicted_ms
+                        : 1.5 * gather_plan(problem, config.pass, size, is_split(config)).predicted_ms;
   return std::max(ms, 4e-3 + problem.bytes(size) / 3.6e9);
 }
 
@@ -53,10 +53,11 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
     launch_weight<T>(plan, {x, y, static_cast<double*>(operands.workspace)}, is_split(config), stream);
     return ordered_sum<T>(problem, operands, plan.splits, stream);
   }
-  const bool forward = config.pass == ConvPass::Forward;
-  const GatherArguments<T> arguments{forward ? x : y, static_cast<const T*>(operands.w),
-                                     static_cast<const T*>(operands.bias),
-                                     static_cast<T*>(forward ? operands.y : operands.x), config.activation};
+  GatherArguments<T> arguments{y, static_cast<const T*>(operands.w), nullptr, static_cast<T*>(operands.x), {}};
+  if (config.pass == ConvPass::Forward) {
+    arguments = {x, arguments.weight, static_cast<const T*>(operands.bias), static_cast<T*>(operands.y),
+                 config.activation};
+  }
   launch_gather<T>(gather_plan(problem, config.pass, sizeof(T), is_split(config)), arguments, is_split(config), stream);
 }
 

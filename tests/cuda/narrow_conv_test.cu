@@ -1,0 +1,240 @@
+// The kernels for depthwise convolution and few channels a group: storage types, rows at every alignment, and operands
+// that end where their allocation's poison begins. conv_kernels_test.cu has the tests every kernel shares.
+#include <halo/cuda/conv/dispatch.h>
+#include <halo/cuda/device/number.cuh>
+#include <halo/cuda/launch.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace halo::cuda::conv {
+namespace {
+
+constexpr int64_t kMargin = 16;  ///< poisoned elements on each side of an operand
+
+template <class T>
+__global__ void convert(const float* from, int64_t count, T* to) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) to[i] = device::from_accumulator<T>(static_cast<device::Accumulator<T>>(from[i]));
+}
+
+template <class T>
+__global__ void widen(const T* from, int64_t count, double* to) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) to[i] = device::to_accumulator(from[i]);
+}
+
+dim3 blocks_for(int64_t count) { return dim3(static_cast<unsigned>(count / 128 + 1)); }
+
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(int64_t count) {
+    check(cudaMalloc(&data_, static_cast<std::size_t>(count) * sizeof(T) + 16), "test");
+    check(cudaMemset(data_, 0xFF, static_cast<std::size_t>(count) * sizeof(T)), "test");  // NaN in every float type
+  }
+  ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  T* get() const { return static_cast<T*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// An operand of `count` elements that starts `offset` elements behind a 256-byte boundary and a margin of NaN.
+template <class T>
+class Operand {
+ public:
+  Operand(int64_t count, int64_t offset)
+      : count_(count), start_(kMargin + offset), all_(count + 2 * kMargin + offset) {}
+
+  T* get() const { return all_.get() + start_; }
+
+  void fill(unsigned seed) {
+    std::mt19937 generator(seed);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::vector<float> values(static_cast<std::size_t>(count_));
+    for (float& value : values) value = uniform(generator);
+    const DeviceArray<float> staged(count_);
+    check(cudaMemcpy(staged.get(), values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice), "test");
+    launch("convert", convert<T>, blocks_for(count_), 128, 0, nullptr, staged.get(), count_, get());
+    check(cudaDeviceSynchronize(), "test");
+  }
+
+  std::vector<double> values() const { return read(get(), count_); }
+
+  /// Whether every element outside the operand is still NaN.
+  bool margins_intact() const {
+    for (const double value : read(all_.get(), start_)) {
+      if (!std::isnan(value)) return false;
+    }
+    for (const double value : read(get() + count_, kMargin)) {
+      if (!std::isnan(value)) return false;
+    }
+    return true;
+  }
+
+ private:
+  static std::vector<double> read(const T* from, int64_t count) {
+    const DeviceArray<double> wide(count);
+    launch("widen", widen<T>, blocks_for(count), 128, 0, nullptr, from, count, wide.get());
+    std::vector<double> host(static_cast<std::size_t>(count));
+    check(cudaMemcpy(host.data(), wide.get(), host.size() * sizeof(double), cudaMemcpyDeviceToHost), "test");
+    return host;
+  }
+
+  int64_t count_, start_;
+  DeviceArray<T> all_;
+};
+
+template <class T>
+struct Tensors {
+  Operand<T> x, w, y;
+  Tensors(const ConvProblem& p, int64_t offset)
+      : x(p.x_numel(), offset), w(p.w_numel(), offset), y(p.y_numel(), offset) {}
+
+  Operand<T>& result(ConvPass pass) { return pass == ConvPass::Forward ? y : pass == ConvPass::BackwardInput ? x : w; }
+};
+
+/// Runs `algorithm` on fresh operands; the result is poisoned before.
+template <class T>
+void run(const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass, Tensors<T>& tensors) {
+  ConvConfig config;
+  config.pass = pass;
+  config.dtype = dtype_of<T>();
+  if (pass != ConvPass::Forward) tensors.y.fill(3);
+  if (pass != ConvPass::BackwardInput) tensors.x.fill(1);
+  if (pass != ConvPass::BackwardWeight) tensors.w.fill(2);
+  const DeviceArray<char> workspace(static_cast<int64_t>(algorithm.workspace_bytes(problem, config)));
+  Operands operands;
+  operands.x = tensors.x.get();
+  operands.w = tensors.w.get();
+  operands.y = tensors.y.get();
+  operands.workspace = workspace.get();
+  algorithm.run(problem, config, operands, nullptr);
+  check(cudaDeviceSynchronize(), algorithm.name);
+}
+
+double relative_error(const std::vector<double>& got, const std::vector<double>& expected) {
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    error += (got[i] - expected[i]) * (got[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+/// Rounding of the result to T, about three standard deviations above what uniform data give.
+template <class T>
+constexpr double kBound = 2.5e-3;  // bfloat16
+template <>
+constexpr double kBound<Float16> = 3.5e-4;
+template <>
+constexpr double kBound<float> = 4e-7;
+
+/// x [n, channels, extents...], w [channels * multiplier, channels / groups, kernel...].
+ConvProblem problem(std::vector<int64_t> x, int64_t out_channels, int64_t groups, const std::vector<int64_t>& kernel,
+                    ConvOptions options) {
+  options.groups = groups;
+  std::vector<int64_t> w{out_channels, x[1] / groups};
+  w.insert(w.end(), kernel.begin(), kernel.end());
+  return ConvProblem::conv("test", x, w, options);
+}
+
+std::vector<ConvProblem> narrow_problems() {
+  return {
+      problem({2, 5, 509}, 5, 5, {3}, {.padding = {1}}),
+      problem({3, 4, 2048}, 4, 4, {4}, {.padding = {3}, .padding_after = {0}}),
+      problem({2, 3, 1027}, 6, 3, {7}, {.padding = {2}}),
+      problem({2, 3, 67, 131}, 3, 3, {3, 3}, {.padding = {1, 1}}),
+      problem({2, 4, 33, 250}, 4, 4, {3, 7}, {}),
+      problem({2, 3, 65, 64}, 3, 3, {3, 1}, {.padding = {2, 0}}),
+      problem({2, 3, 40, 56}, 3, 3, {7, 7}, {.padding = {3, 3}}),
+      problem({1, 3, 13, 17, 34}, 3, 3, {3, 3, 3}, {.padding = {1, 0, 2}}),
+      problem({2, 6, 45, 51}, 12, 6, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
+      problem({2, 6, 700}, 6, 6, {3}, {.padding = {8}, .dilation = {8}}),
+      problem({2, 32, 15, 17, 33}, 32, 4, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+      problem({2, 64, 57, 96}, 32, 4, {3, 5}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}}),
+      problem({2, 6, 41, 43}, 10, 2, {3, 2}, {.padding = {1, 1}}),
+      problem({2, 3, 61, 19, 10}, 24, 1, {3, 3, 1}, {}),
+  };
+}
+
+template <class F>
+void for_each_supported(DType dtype, const F& f) {
+  for (const char* name : {"depthwise", "depthwise general", "small groups"}) {
+    const Algorithm& algorithm = find_algorithm(name);
+    for (const ConvProblem& problem : narrow_problems()) {
+      for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
+        ConvConfig config;
+        config.pass = pass;
+        config.dtype = dtype;
+        if (algorithm.supports(problem, config)) f(algorithm, problem, pass);
+      }
+    }
+  }
+}
+
+template <class T>
+class NarrowConv : public testing::Test {};
+using StorageTypes = testing::Types<float, BFloat16, Float16>;
+TYPED_TEST_SUITE(NarrowConv, StorageTypes);
+
+TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
+  using T = TypeParam;
+  for_each_supported(dtype_of<T>(), [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
+    for (const int64_t offset : {0, 1, 3}) {
+      Tensors<T> tensors(problem, offset);
+      run(algorithm, problem, pass, tensors);
+      Tensors<double> exact(problem, 0);
+      run(find_algorithm("direct"), problem, pass, exact);
+      const auto expected = exact.result(pass).values();
+      // Operands are rounded to T before they are multiplied: the sums differ by about as much as the results do.
+      const double bound = sizeof(T) == 4 ? (pass == ConvPass::BackwardWeight ? 1e-6 : kBound<T>) : 2 * kBound<T>;
+      EXPECT_LE(relative_error(tensors.result(pass).values(), expected), bound)
+          << algorithm.name << ' ' << name(pass) << " offset " << offset << ' ' << problem.str();
+      EXPECT_TRUE(tensors.result(pass).margins_intact()) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+    }
+  });
+}
+
+TYPED_TEST(NarrowConv, BoundCatchesOneWrongColumn) {  // the negative control
+  using T = TypeParam;
+  const ConvProblem p = narrow_problems()[3];
+  Tensors<double> exact(p, 0);
+  run(find_algorithm("direct"), p, ConvPass::Forward, exact);
+  auto wrong = exact.y.values();
+  for (std::size_t i = 0; i < wrong.size(); i += static_cast<std::size_t>(p.output[2])) wrong[i] = 0;
+  EXPECT_GT(relative_error(wrong, exact.y.values()), 2 * kBound<T>);
+}
+
+TYPED_TEST(NarrowConv, RepeatsItsBits) {
+  using T = TypeParam;
+  for_each_supported(dtype_of<T>(), [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
+    Tensors<T> first(problem, 1), second(problem, 1);
+    run(algorithm, problem, pass, first);
+    run(algorithm, problem, pass, second);
+    const auto a = first.result(pass).values(), b = second.result(pass).values();
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(double)), 0)
+        << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+  });
+}
+
+TYPED_TEST(NarrowConv, EveryProblemHasAKernelForEveryPass) {
+  int pairs = 0;
+  for_each_supported(dtype_of<TypeParam>(), [&](const Algorithm& algorithm, const ConvProblem&, ConvPass) {
+    if (std::string(algorithm.name) != "depthwise") ++pairs;
+  });
+  // The general depthwise kernel takes the first ten problems, and small groups take all of them.
+  const int problems = static_cast<int>(narrow_problems().size());
+  EXPECT_EQ(pairs, 3 * (10 + problems));
+}
+
+}  // namespace
+}  // namespace halo::cuda::conv
