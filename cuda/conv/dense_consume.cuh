@@ -85,6 +85,7 @@ struct DenseConsumer {
   uint32_t columns_held = ~0u;  // column tile whose columns are in shared memory
   float sum[kTiles][kRegisters];
   float part[kAccurate ? kTiles : 1][kRegisters];  // since the last promotion
+  float raw[4];                                    // the next unit's, on their way
   uint32_t high[2][4], low[kAccurate ? 2 : 1][4];  // two units of A fragments
 
   __device__ __forceinline__ DenseConsumer(const DenseParams& params, const PlainSum& plain_sum,
@@ -107,19 +108,25 @@ struct DenseConsumer {
     if (thread % 32 == 0) device::barrier_arrive(barrier);
   }
 
-  /// Gathers and splits the A fragments of m64 tile `m` at the depth that `offsets` stands for.
-  __device__ __forceinline__ void gather(int buffer, int m, uint32_t halo, uint2 offsets) {
+  /// Starts the loads of the A fragments of m64 tile `m` at the depth that `offsets` stands for.
+  __device__ __forceinline__ void load(int m, uint32_t halo, uint2 offsets) {
     const uint32_t near = halo + offsets.x, far = halo + offsets.y;
-    const float value[4] = {load_shared(row_byte[m][0] + near), load_shared(row_byte[m][1] + near),
-                            load_shared(row_byte[m][0] + far), load_shared(row_byte[m][1] + far)};
+    raw[0] = load_shared(row_byte[m][0] + near);
+    raw[1] = load_shared(row_byte[m][1] + near);
+    raw[2] = load_shared(row_byte[m][0] + far);
+    raw[3] = load_shared(row_byte[m][1] + far);
+  }
+
+  /// Splits what load() brought.
+  __device__ __forceinline__ void convert(int buffer) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (kAccurate) {
-        const device::Tf32Pair pair = device::split_tf32_unguarded(value[i]);
+        const device::Tf32Pair pair = device::split_tf32_unguarded(raw[i]);
         high[buffer][i] = pair.high;
         low[buffer][i] = pair.low;
       } else {
-        high[buffer][i] = device::round_tf32_by_cut(value[i]);
+        high[buffer][i] = device::round_tf32_by_cut(raw[i]);
       }
     }
   }
@@ -141,13 +148,13 @@ struct DenseConsumer {
 
   /// Puts this warp's row targets into shared memory: the epilogue has no registers to work them out in.
   __device__ __forceinline__ void describe_rows(const DenseItem& item) const {
-    __syncwarp();  // the last item's have been read
+    team_sync();  // the last item's have been read
     for (int i = thread % 32; i < 16 * kTiles; i += 32) {
       const int row = thread / 32 * (16 * kTiles) + i;
       const DenseRowTarget target(p, item, DenseRow(p, row));
       store_shared_quad(s.rows + static_cast<uint32_t>(row) * 16, __builtin_bit_cast(uint4, target));
     }
-    __syncwarp();
+    team_sync();
   }
 
   /// All depth of one item into `sum`.
@@ -162,10 +169,13 @@ struct DenseConsumer {
     }
     device::barrier_wait(s.halo_full(p, halo_ring.stage), halo_ring.parity);
     uint32_t halo = s.halo + static_cast<uint32_t>(halo_ring.stage * p.halo_stage_words) * 4;
-    uint32_t entry = table;
+    const uint32_t table_end = table + static_cast<uint32_t>(steps) * 32;
+    const auto after = [&](uint32_t entry) { return entry + 32 == table_end ? table : entry + 32; };
+    uint32_t entry = after(table);
     int step = 0, chunks_left = item.end_chunk - item.first_chunk;
-    uint2 offsets = load_shared_pair(entry);
-    gather(0, 0, halo, offsets);
+    uint2 offsets = load_shared_pair(table), next_offsets = load_shared_pair(entry);
+    load(0, halo, offsets);
+    convert(0);
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -180,18 +190,24 @@ struct DenseConsumer {
         for (int m = 0; m < kTiles; ++m) {
           const int buffer = (u * kTiles + m) % 2;
           multiply(buffer, m, weights + static_cast<uint32_t>(u) * Traits::kStepFloats * 4, u == 0);
-          device::wgmma_wait<1>();  // the unit before this one: its fragments may be overwritten
-          if (!kAccurate && u == 0 && m == 0 && stage > 0) release_weights(1);
+          // Float32: the loads come after the wait, or the assembler mixes them among the unit's three products. TF32,
+          // with one product a unit, needs them earlier.
+          if constexpr (kAccurate) device::wgmma_wait<1>();
           if (m == kTiles - 1) {
-            entry += 32;
+            offsets = next_offsets;
+            entry = after(entry);
+            next_offsets = load_shared_pair(entry);
             if (++step == steps) {
               step = 0;
-              entry = table;
               if (--chunks_left > 0) halo = next_halo();
             }
-            offsets = load_shared_pair(entry);
           }
-          gather(1 - buffer, (m + 1) % kTiles, halo, offsets);  // past the last step: repeats, and is not used
+          load((m + 1) % kTiles, halo, offsets);  // past the last step: repeats, and is not used
+          if constexpr (!kAccurate) {
+            device::wgmma_wait<1>();  // the unit before this one: its fragments may be overwritten
+            if (u == 0 && m == 0 && stage > 0) release_weights(1);
+          }
+          convert(1 - buffer);
         }
       }
       if constexpr (kAccurate) {
@@ -230,17 +246,28 @@ struct DenseConsumer {
     return s.halo + static_cast<uint32_t>(halo_ring.stage * p.halo_stage_words) * 4;
   }
 
-  static constexpr int kPair = kTiles < 2 ? 1 : 2;    // m64 tiles whose results are stored together
-  static constexpr int kStoreRows = 16 * kPair;       // of a warp
-  static constexpr int kStorePitch = kStoreRows + 4;  // words: 4 mod 16, which keeps the turning free of bank conflicts
-  static constexpr int kTurns = kStoreRows / 4;       // stores of a lane a block of 8 columns
-  static_assert(Traits::kTurnWords == 8 * kStorePitch);
+  // The epilogue turns blocks of 8 columns through shared memory, so that lanes store neighbouring addresses. A team of
+  // a warpgroup (64 rows) or, with two m64 tiles or more, of a warp (32 rows) turns together.
+  static constexpr int kPair = kTiles < 2 ? 1 : 2;  // m64 tiles whose results are stored together
+  static constexpr int kTeam = kTiles < 2 ? 128 : 32;
+  static constexpr int kStoreRows = dense_store_rows(kTiles);
+  static constexpr int kStorePitch = kStoreRows + 4;     // words: 4 mod 16, so that turning has no bank conflicts
+  static constexpr int kTurns = 8 * kStoreRows / kTeam;  // stores of a thread a block
+  static_assert(Traits::kTurnWords * (kTeam / 32) == 8 * kStorePitch);
 
-  /// What lane `lane` stores in turn `i` of a block of 8 columns: consecutive lanes, consecutive addresses.
+  static __device__ __forceinline__ void team_sync() {
+    if constexpr (kTeam == 32) {
+      __syncwarp();
+    } else {
+      device::barrier_sync(1 + static_cast<int>(threadIdx.x) / 128, 128);
+    }
+  }
+
+  /// What member `lane` of a team stores in turn `i` of a block of 8 columns.
   struct Place {
     int row, column;
     __device__ __forceinline__ Place(int span_log2, int i, int lane) {
-      const int flat = i * 32 + lane;  // over (channel, row, neighbouring position)
+      const int flat = i * kTeam + lane;  // over (channel, row, neighbouring position)
       const int within = flat & ((kStoreRows << span_log2) - 1);
       row = within >> span_log2;
       column = (flat - within) / kStoreRows + (within & ((1 << span_log2) - 1));
@@ -251,7 +278,7 @@ struct DenseConsumer {
   };
 
   __device__ __forceinline__ DenseRowTarget row_target(int pair, int row) const {
-    const int own = thread / 32 * (16 * kTiles) + pair * kStoreRows + row;
+    const int own = thread / kTeam * (kTeam / 2 * kTiles) + pair * kStoreRows + row;
     return __builtin_bit_cast(DenseRowTarget, load_shared_quad(s.rows + static_cast<uint32_t>(own) * 16));
   }
   static __device__ __forceinline__ DenseColumn column_info(uint32_t columns, int column) {
@@ -267,9 +294,9 @@ struct DenseConsumer {
   /// Stores the results through a small turning buffer a warp, since the tensor core's layout would scatter them.
   __device__ __forceinline__ void store(const DenseItem& item) {
     const uint32_t columns = own_columns(item);
-    const int lane = thread % 32;
-    const uint32_t turn = s.turn + static_cast<uint32_t>(thread / 32 * Traits::kTurnWords) * 4;
-    const uint32_t own = turn + static_cast<uint32_t>(lane % 4 * 2 * kStorePitch + lane / 4) * 4;
+    const int lane = thread % kTeam;
+    const uint32_t turn = s.turn + static_cast<uint32_t>(thread / kTeam * 8 * kStorePitch) * 4;
+    const uint32_t own = turn + static_cast<uint32_t>(lane % 4 * 2 * kStorePitch + lane / 32 * 16 + lane % 32 / 4) * 4;
     const uint32_t own_value = turn + static_cast<uint32_t>(lane / kStoreRows * kStorePitch + lane % kStoreRows) * 4;
     const uint32_t own_column = columns + static_cast<uint32_t>(lane / kStoreRows) * 16;
     float poison = 0;  // becomes NaN with the first result that is not finite
@@ -279,14 +306,14 @@ struct DenseConsumer {
       const bool careful = __any_sync(~0u, row.partial(p.last_j)) || p.span_log2 != 0;
 #pragma unroll
       for (int j = 0; j < kRegisters / 4; ++j) {
-        __syncwarp();  // the last block has been read
+        team_sync();  // the last block has been read
 #pragma unroll
         for (int i = 0; i < 4 * kPair; ++i) {
           const float value = sum[pair * kPair + i / 4][j * 4 + i % 4];
           poison = fmaf(value, 0.0f, poison);
           store_shared(own + (i % 2 * kStorePitch + i / 4 * 16 + i / 2 % 2 * 8) * 4, __float_as_uint(value));
         }
-        __syncwarp();
+        team_sync();
         if (careful) {
           store_carefully(pair, turn, columns + j * 8 * 16);
           continue;
@@ -298,7 +325,7 @@ struct DenseConsumer {
           float value[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            constexpr int kStride = 32 / kStoreRows;  // columns a turn
+            constexpr int kStride = kTeam / kStoreRows < 1 ? 1 : kTeam / kStoreRows;  // columns a turn
             column[i] = column_info(own_column, j * 8 + (first + i) * kStride);
             value[i] = load_shared(own_value + (first + i) * kStride * kStorePitch * 4);
           }
@@ -317,7 +344,7 @@ struct DenseConsumer {
   __device__ __forceinline__ void store_carefully(int pair, uint32_t turn, uint32_t columns) const {
 #pragma unroll 1
     for (int i = 0; i < kTurns; ++i) {
-      const Place place(p.span_log2, i, thread % 32);
+      const Place place(p.span_log2, i, thread % kTeam);
       const DenseRowTarget row = row_target(pair, place.row);
       const DenseColumn column = column_info(columns, place.column);
       const float value = load_shared(turn + place.turn_byte());
@@ -332,7 +359,7 @@ struct DenseConsumer {
     constexpr int kAll = kTurns * (kRegisters / 4);
 #pragma unroll 1
     for (int turn = 0; turn < kAll * (kTiles / kPair); ++turn) {
-      const Place place(p.span_log2, turn % kTurns, thread % 32);
+      const Place place(p.span_log2, turn % kTurns, thread % kTeam);
       const DenseRowTarget row = row_target(turn / kAll, place.row);
       const DenseColumn column = column_info(columns, turn % kAll / kTurns * 8 + place.column);
       const int64_t address = row.address + column.offset;

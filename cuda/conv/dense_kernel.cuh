@@ -40,8 +40,8 @@ struct DenseTraits {
   static constexpr int kRows = Warpgroups * RowTiles * 64;
   static constexpr int kThreads = (Warpgroups + 1) * 128;
   static constexpr int kFillThreads = 96;
-  static constexpr int kTurnWords = 8 * (dense_store_rows(RowTiles) + 4);  // a warp's buffer of the epilogue
-  static constexpr int kParts = Products == 3 ? 2 : 1;                     // high and low, or one
+  static constexpr int kTurnWords = dense_turn_words(RowTiles);  // a warp's share of the epilogue's buffer
+  static constexpr int kParts = Products == 3 ? 2 : 1;           // high and low, or one
   static constexpr int kStepFloats = Columns * 8 * kParts;
   static constexpr int kStageFloats = kStepsPerStage * kStepFloats;
   // The block's registers are those of its launch, 65536 / kThreads a thread rounded down to 8; setmaxnreg deals them

@@ -13,9 +13,10 @@ namespace halo::cuda::conv {
 namespace {
 
 constexpr std::size_t kSharedLimit = 227 * 1024;
+constexpr std::size_t kSharedNarrow = 195 * 1024;  // copies of 4 and 8 bytes go through L1, which needs room
 constexpr int64_t kInt = std::numeric_limits<int>::max();
 constexpr int kMaxGroupedColumns = 128;
-constexpr int64_t kHaloInFlight = 64 * 1024;  // bytes
+constexpr int64_t kHaloInFlight = 96 * 1024;  // bytes
 constexpr double kClocksPerMs = 1.7e6;        // H200 under load
 constexpr double kFillWordsPerClock = 3;      // words of a halo that one-word copies bring in
 constexpr double kL2BytesPerClock = 22;       // a multiprocessor's share
@@ -166,8 +167,9 @@ class Planner {
       for (int64_t h : groupings(1)) {
         for (int64_t w : groupings(2)) {
           const int64_t group = d * h * w;
+          const bool phased = !forward_ && strided;
           const bool fits =
-              group * target_channels_ <= kMaxGroupedColumns || (forward_ ? group == 1 : !strided && group == 1);
+              group * target_channels_ <= kMaxGroupedColumns * (phased ? 4 : 1) || (group == 1 && !phased);
           if (fits) add_candidates(make_axes({d, h, w}, false));
         }
       }
@@ -274,8 +276,15 @@ class Planner {
       const double lines = words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 8);  // whole sectors
       const double weight_words = steps * variant.columns * (accurate_ ? 16 : 8);
       const double l2 = 4 * (lines * static_cast<double>(c.chunks) + weight_words) / kL2BytesPerClock / kClocksPerMs;
-      const double tail = static_cast<double>(tile[2] + 8) / static_cast<double>(tile[2]);  // sectors cut by row ends
-      const double epilogue = (variant.rows() * variant.columns * tail / 4.0 + 2500) / kClocksPerMs;
+      // A store of 32 rows is cut where tile rows end, and each piece touches one sector and one line more.
+      const auto width = static_cast<double>(tile[2]);
+      const double pieces = std::max(1.0, 32 / width) + (tile[2] % 32 != 0 && tile[2] > 16 ? 0.7 : 0.0);
+      const double tail = (32 + 8 * pieces) / 32;
+      // Neighbouring lanes store `scatter` words apart; lines are whole again soon if the words between are columns of
+      // the same tile, and only after a trip to memory if they are other work items.
+      const auto scatter = static_cast<double>(c.axes[2].out_step >> span_log2(c));
+      const double strewn = phases > 1 ? 2 * scatter : 1 + (scatter - 1) / 2;
+      const double epilogue = (variant.rows() * variant.columns * tail * strewn / 5.0 + 2000) / kClocksPerMs;
       const double item = std::max({steps * unit, fill, l2}) * share + epilogue;
       double ms = std::ceil(items * static_cast<double>(splits) / multiprocessors_) * item;
       ms = std::max(ms, p_.bytes(sizeof(float)) / 3.6e9) + 6e-3;
@@ -293,6 +302,10 @@ class Planner {
     const auto most = std::min(c.chunks, static_cast<int64_t>(multiprocessors_ / items));
     const int64_t per_split = ceil_div(c.chunks, most);
     return {1, ceil_div(c.chunks, per_split)};
+  }
+
+  static int span_log2(const Candidate& c) {
+    return std::min(3, std::countr_zero(static_cast<uint64_t>(c.axes[2].group)));
   }
 
   int64_t target_numel() const { return forward_ ? p_.y_numel() : p_.x_numel(); }
@@ -334,7 +347,7 @@ class Planner {
     k.target_channels = as_int(target_channels_);
     k.folded = c.folded;
     k.last_j = static_cast<uint32_t>((c.axes[0].group - 1) << 20 | (c.axes[1].group - 1) << 10 | (c.axes[2].group - 1));
-    k.span_log2 = std::min(3, std::countr_zero(static_cast<uint64_t>(c.axes[2].group)));
+    k.span_log2 = span_log2(c);
     k.chunk_channels = as_int(c.chunk_channels);
     k.fill_words = as_int(c.fill_words);
     k.chunks = as_int(c.chunks);
@@ -412,11 +425,11 @@ class Planner {
         static_cast<int64_t>(kStepsPerStage) * kDenseVariants[plan.variant].columns * 8 * (accurate_ ? 2 : 1) * 4;
     const int64_t halo_bytes = int64_t{k.halo_stage_words} * 4;
     const DenseVariant& variant = kDenseVariants[plan.variant];
-    const int64_t turn_words = int64_t{variant.warpgroups} * 4 * 8 * (dense_store_rows(variant.row_tiles) + 4);
+    const int64_t turn_words = int64_t{variant.warpgroups} * 4 * dense_turn_words(variant.row_tiles);
     const int64_t fixed = turn_words * 4 + (int64_t{variant.warpgroups} * variant.columns + variant.rows()) * 16 +
                           (int64_t{k.halo_words} + 3) / 4 * 16 + int64_t{k.table_steps} * 32 + 16 * 64;
     // Copies must cover the latency of memory: about 64 KB of halo in flight, then weights.
-    const int64_t left = static_cast<int64_t>(kSharedLimit) - fixed;
+    const int64_t left = static_cast<int64_t>(c.fill_words < 4 ? kSharedNarrow : kSharedLimit) - fixed;
     const int64_t needed = plan.weight_floats * 4 / stage_bytes;
     const int64_t few_weights = std::min<int64_t>(needed, stage_bytes > 16384 ? 3 : 4);
     const int64_t deep_halo = std::clamp<int64_t>(ceil_div(kHaloInFlight, halo_bytes), 2, 8);
