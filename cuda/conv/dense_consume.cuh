@@ -82,6 +82,7 @@ struct DenseConsumer {
   const int thread;
   uint32_t row_byte[kTiles][2];
   RingCursor halo_ring, weight_ring;
+  uint32_t shift_bytes = 0;     // of the item's halo in its stages
   uint32_t columns_held = ~0u;  // column tile whose columns are in shared memory
   float sum[kTiles][kRegisters];
   float part[kAccurate ? kTiles : 1][kRegisters];  // since the last promotion
@@ -148,13 +149,13 @@ struct DenseConsumer {
 
   /// Puts this warp's row targets into shared memory: the epilogue has no registers to work them out in.
   __device__ __forceinline__ void describe_rows(const DenseItem& item) const {
-    team_sync();  // the last item's have been read
+    __syncwarp();  // the last item's have been read
     for (int i = thread % 32; i < 16 * kTiles; i += 32) {
       const int row = thread / 32 * (16 * kTiles) + i;
       const DenseRowTarget target(p, item, DenseRow(p, row));
       store_shared_quad(s.rows + static_cast<uint32_t>(row) * 16, __builtin_bit_cast(uint4, target));
     }
-    team_sync();
+    __syncwarp();
   }
 
   /// All depth of one item into `sum`.
@@ -168,7 +169,8 @@ struct DenseConsumer {
       weight_ring.parity = 0;
     }
     device::barrier_wait(s.halo_full(p, halo_ring.stage), halo_ring.parity);
-    uint32_t halo = s.halo + static_cast<uint32_t>(halo_ring.stage * p.halo_stage_words) * 4;
+    shift_bytes = halo_shift(p, item) * 4;
+    uint32_t halo = halo_address();
     const uint32_t table_end = table + static_cast<uint32_t>(steps) * 32;
     const auto after = [&](uint32_t entry) { return entry + 32 == table_end ? table : entry + 32; };
     uint32_t entry = after(table);
@@ -238,36 +240,30 @@ struct DenseConsumer {
     release(s.weights_empty(stage < 0 ? stage + p.weight_stages : stage));
   }
 
+  __device__ __forceinline__ uint32_t halo_address() const {
+    return s.halo + static_cast<uint32_t>(halo_ring.stage * p.halo_stage_words) * 4 + shift_bytes;
+  }
+
   /// Hands the current halo stage back and waits for the next.
   __device__ __forceinline__ uint32_t next_halo() {
     release(s.halo_empty(p, halo_ring.stage));
     halo_ring.advance(p.halo_stages);
     device::barrier_wait(s.halo_full(p, halo_ring.stage), halo_ring.parity);
-    return s.halo + static_cast<uint32_t>(halo_ring.stage * p.halo_stage_words) * 4;
+    return halo_address();
   }
 
-  // The epilogue turns blocks of 8 columns through shared memory, so that lanes store neighbouring addresses. A team of
-  // a warpgroup (64 rows) or, with two m64 tiles or more, of a warp (32 rows) turns together.
-  static constexpr int kPair = kTiles < 2 ? 1 : 2;  // m64 tiles whose results are stored together
-  static constexpr int kTeam = kTiles < 2 ? 128 : 32;
-  static constexpr int kStoreRows = dense_store_rows(kTiles);
-  static constexpr int kStorePitch = kStoreRows + 4;     // words: 4 mod 16, so that turning has no bank conflicts
-  static constexpr int kTurns = 8 * kStoreRows / kTeam;  // stores of a thread a block
-  static_assert(Traits::kTurnWords * (kTeam / 32) == 8 * kStorePitch);
+  // The epilogue turns blocks of 8 columns through shared memory, so that lanes store neighbouring addresses.
+  static constexpr int kPair = kTiles < 2 ? 1 : 2;             // m64 tiles whose results are stored together
+  static constexpr int kStoreRows = dense_store_rows(kTiles);  // of a warp
+  static constexpr int kStorePitch = kStoreRows + 4;           // words: 4 mod 16, so that turning has no bank conflicts
+  static constexpr int kTurns = 8 * kStoreRows / 32;           // stores of a lane a block
+  static_assert(kStoreRows == 16 * kPair && Traits::kTurnWords == 8 * kStorePitch);
 
-  static __device__ __forceinline__ void team_sync() {
-    if constexpr (kTeam == 32) {
-      __syncwarp();
-    } else {
-      device::barrier_sync(1 + static_cast<int>(threadIdx.x) / 128, 128);
-    }
-  }
-
-  /// What member `lane` of a team stores in turn `i` of a block of 8 columns.
+  /// What lane `lane` stores in turn `i` of a block of 8 columns.
   struct Place {
     int row, column;
     __device__ __forceinline__ Place(int span_log2, int i, int lane) {
-      const int flat = i * kTeam + lane;  // over (channel, row, neighbouring position)
+      const int flat = i * 32 + lane;  // over (channel, row, neighbouring position)
       const int within = flat & ((kStoreRows << span_log2) - 1);
       row = within >> span_log2;
       column = (flat - within) / kStoreRows + (within & ((1 << span_log2) - 1));
@@ -278,7 +274,7 @@ struct DenseConsumer {
   };
 
   __device__ __forceinline__ DenseRowTarget row_target(int pair, int row) const {
-    const int own = thread / kTeam * (kTeam / 2 * kTiles) + pair * kStoreRows + row;
+    const int own = thread / 32 * (16 * kTiles) + pair * kStoreRows + row;
     return __builtin_bit_cast(DenseRowTarget, load_shared_quad(s.rows + static_cast<uint32_t>(own) * 16));
   }
   static __device__ __forceinline__ DenseColumn column_info(uint32_t columns, int column) {
@@ -294,9 +290,9 @@ struct DenseConsumer {
   /// Stores the results through a small turning buffer a warp, since the tensor core's layout would scatter them.
   __device__ __forceinline__ void store(const DenseItem& item) {
     const uint32_t columns = own_columns(item);
-    const int lane = thread % kTeam;
-    const uint32_t turn = s.turn + static_cast<uint32_t>(thread / kTeam * 8 * kStorePitch) * 4;
-    const uint32_t own = turn + static_cast<uint32_t>(lane % 4 * 2 * kStorePitch + lane / 32 * 16 + lane % 32 / 4) * 4;
+    const int lane = thread % 32;
+    const uint32_t turn = s.turn + static_cast<uint32_t>(thread / 32 * Traits::kTurnWords) * 4;
+    const uint32_t own = turn + static_cast<uint32_t>(lane % 4 * 2 * kStorePitch + lane / 4) * 4;
     const uint32_t own_value = turn + static_cast<uint32_t>(lane / kStoreRows * kStorePitch + lane % kStoreRows) * 4;
     const uint32_t own_column = columns + static_cast<uint32_t>(lane / kStoreRows) * 16;
     float poison = 0;  // becomes NaN with the first result that is not finite
@@ -306,14 +302,14 @@ struct DenseConsumer {
       const bool careful = __any_sync(~0u, row.partial(p.last_j)) || p.span_log2 != 0;
 #pragma unroll
       for (int j = 0; j < kRegisters / 4; ++j) {
-        team_sync();  // the last block has been read
+        __syncwarp();  // the last block has been read
 #pragma unroll
         for (int i = 0; i < 4 * kPair; ++i) {
           const float value = sum[pair * kPair + i / 4][j * 4 + i % 4];
           poison = fmaf(value, 0.0f, poison);
           store_shared(own + (i % 2 * kStorePitch + i / 4 * 16 + i / 2 % 2 * 8) * 4, __float_as_uint(value));
         }
-        team_sync();
+        __syncwarp();
         if (careful) {
           store_carefully(pair, turn, columns + j * 8 * 16);
           continue;
@@ -325,7 +321,7 @@ struct DenseConsumer {
           float value[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            constexpr int kStride = kTeam / kStoreRows < 1 ? 1 : kTeam / kStoreRows;  // columns a turn
+            constexpr int kStride = 32 / kStoreRows;  // columns a turn
             column[i] = column_info(own_column, j * 8 + (first + i) * kStride);
             value[i] = load_shared(own_value + (first + i) * kStride * kStorePitch * 4);
           }
@@ -344,7 +340,7 @@ struct DenseConsumer {
   __device__ __forceinline__ void store_carefully(int pair, uint32_t turn, uint32_t columns) const {
 #pragma unroll 1
     for (int i = 0; i < kTurns; ++i) {
-      const Place place(p.span_log2, i, thread % kTeam);
+      const Place place(p.span_log2, i, thread % 32);
       const DenseRowTarget row = row_target(pair, place.row);
       const DenseColumn column = column_info(columns, place.column);
       const float value = load_shared(turn + place.turn_byte());
@@ -359,7 +355,7 @@ struct DenseConsumer {
     constexpr int kAll = kTurns * (kRegisters / 4);
 #pragma unroll 1
     for (int turn = 0; turn < kAll * (kTiles / kPair); ++turn) {
-      const Place place(p.span_log2, turn % kTurns, thread % kTeam);
+      const Place place(p.span_log2, turn % kTurns, thread % 32);
       const DenseRowTarget row = row_target(turn / kAll, place.row);
       const DenseColumn column = column_info(columns, turn % kAll / kTurns * 8 + place.column);
       const int64_t address = row.address + column.offset;
@@ -417,13 +413,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     device::registers_decrease<Traits::kProducerRegisters>();
     const int copier = thread - Traits::kWarpgroups * 128;
     if (copier < Traits::kFillThreads) {
-      int* offsets = reinterpret_cast<int*>(shared) + (s.fill - s.weights) / 4;
+      int* entries = reinterpret_cast<int*>(shared) + (s.fill - s.weights) / 4;
       if (p.fill_words == 4) {
-        fill_halos<Traits, 4>(p, s, offsets, copier);
+        fill_halos<Traits, 4>(p, s, entries, copier);
       } else if (p.fill_words == 2) {
-        fill_halos<Traits, 2>(p, s, offsets, copier);
+        fill_halos<Traits, 2>(p, s, entries, copier);
       } else {
-        fill_halos<Traits, 1>(p, s, offsets, copier);
+        fill_halos<Traits, 1>(p, s, entries, copier);
       }
     } else if (copier == Traits::kFillThreads) {
       fetch_weights<Traits>(p, s);

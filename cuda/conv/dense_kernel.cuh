@@ -165,8 +165,7 @@ __device__ inline uint32_t depth_offset(const DenseParams& p, const DensePhase& 
   const int tap = min(at.tap, taps - 1), channel = min(at.channel, p.chunk_channels - 1);  // beyond: zero weights
   const int tw = tap % phase.window[2], th = tap / phase.window[2] % phase.window[1];
   const int td = tap / phase.window[2] / phase.window[1];
-  const int word =
-      (td * p.tap_step[0] * p.halo_height + th * p.tap_step[1]) * p.halo_pitch + tw * p.tap_step[2] + phase.shift;
+  const int word = (td * p.tap_step[0] * p.halo_height + th * p.tap_step[1]) * p.halo_pitch + tw * p.tap_step[2];
   return static_cast<uint32_t>(plane_word(p, channel) + word) * 4;
 }
 
@@ -180,31 +179,78 @@ __device__ inline void build_table(const DenseParams& p, uint32_t table) {
   }
 }
 
+/// Source position of an item's first halo element along `axis`.
+__device__ __forceinline__ int source_at(const DenseParams& p, const DenseItem& item, int axis) {
+  return item.q0[axis] * p.in_step[axis] * p.fill_step[axis] + p.phase[item.phase].off_min[axis];
+}
+
+/// Words by which an item's halo is moved in its stage, so that shared and global addresses agree modulo one copy.
+__device__ __forceinline__ uint32_t halo_shift(const DenseParams& p, const DenseItem& item) {
+  const int flat =
+      (source_at(p, item, 0) * p.source_extent[1] + source_at(p, item, 1)) * p.source_extent[2] + source_at(p, item, 2);
+  return static_cast<uint32_t>(flat) & static_cast<uint32_t>(p.fill_words - 1);
+}
+
 /// The part of an item's halo that one thread copies: every kFillThreads-th piece of `Words` words of each channel.
+/// Halo pitches equal the source's modulo `Words`, so that with halo_shift every piece is aligned on both sides. A
+/// piece belongs to the row of its last word; the gap between rows keeps it from holding words of two that are read.
 template <class Traits, int Words>
 struct HaloFiller {
   const DenseParams& p;
-  int* const offsets;  ///< shared: global offset of each piece from its channel, or -1 outside; own pieces only
+  int* const entries;  ///< shared: where each piece comes from; own pieces only
   const int thread;
 
-  /// Source position of the halo's first element along `axis`.
-  __device__ int source_at(const DenseItem& item, const DensePhase& phase, int axis) const {
-    return item.q0[axis] * p.in_step[axis] * p.fill_step[axis] + phase.off_min[axis];
-  }
   __device__ int pieces() const { return p.halo_words / Words; }
 
   __device__ void locate(const DenseItem& item) const {
-    const DensePhase& phase = p.phase[item.phase];
+    const int shift = static_cast<int>(halo_shift(p, item));
+    const int origin[3] = {source_at(p, item, 0), source_at(p, item, 1), source_at(p, item, 2)};
     for (int piece = thread; piece < pieces(); piece += Traits::kFillThreads) {
-      uint32_t w, h;
-      const uint32_t row = p.by_halo_pitch.divide(static_cast<uint32_t>(piece * Words), w);
+      uint32_t last_w, h;
+      const uint32_t row = p.by_halo_pitch.divide(static_cast<uint32_t>(piece * Words + Words - 1 - shift), last_w);
       const uint32_t d = p.by_halo_height.divide(row, h);
-      const int i0 = source_at(item, phase, 0) + static_cast<int>(d) * p.fill_step[0];
-      const int i1 = source_at(item, phase, 1) + static_cast<int>(h) * p.fill_step[1];
-      const int i2 = source_at(item, phase, 2) - phase.shift + static_cast<int>(w) * p.fill_step[2];
-      const bool inside = i0 >= 0 && i0 < p.source_extent[0] && i1 >= 0 && i1 < p.source_extent[1] && i2 >= 0 &&
-                          i2 < p.source_extent[2];
-      offsets[piece] = inside ? (i0 * p.source_extent[1] + i1) * p.source_extent[2] + i2 : -1;
+      const int i0 = origin[0] + static_cast<int>(d) * p.fill_step[0];
+      const int i1 = origin[1] + static_cast<int>(h) * p.fill_step[1];
+      const int i2 = origin[2] + (static_cast<int>(last_w) - (Words - 1)) * p.fill_step[2];
+      const bool row_exists = i0 >= 0 && i0 < p.source_extent[0] && i1 >= 0 && i1 < p.source_extent[1];
+      const int start = (i0 * p.source_extent[1] + i1) * p.source_extent[2] + i2;
+      entries[piece] = encode(start, i2, row_exists);
+    }
+  }
+
+  // An entry: the word offset of the piece, or -1 where it is padding. Four words: (offset / 4) * 8 + how many of them
+  // exist, from the first; kSecondHalf where only the last two do.
+  static constexpr int kSecondHalf = 5;
+  __device__ int encode(int start, int i2, bool row_exists) const {
+    const int exist = p.source_extent[2] - i2;
+    if constexpr (Words < 4) {
+      return row_exists && i2 >= 0 && exist > 0 ? start : -1;
+    } else {
+      const int code = !row_exists || i2 <= -4 ? 0 : i2 < 0 ? kSecondHalf : min(max(exist, 0), 4);
+      return start / 4 * 8 + code;
+    }
+  }
+
+  struct Piece {
+    int offset;  ///< words
+    int bytes;   ///< that exist; -8: the second half
+  };
+  static __device__ Piece decode(int entry) {
+    if constexpr (Words < 4) {
+      return {max(entry, 0), entry < 0 ? 0 : Words * 4};
+    } else {
+      const int code = entry & 7, start = (entry >> 3) * 4;
+      if (code == kSecondHalf) return {start + 2, -8};
+      return {code == 0 ? 0 : start, code * 4};
+    }
+  }
+
+  static __device__ __forceinline__ void start_copy(uint32_t to, const float* from, int bytes) {
+    if (Words == 4 && bytes < 0) {
+      device::copy_async<8>(to, from, 0);
+      device::copy_async<8>(to + 8, from, 8);
+    } else {
+      device::copy_async<Words * 4>(to, from, bytes);
     }
   }
 
@@ -221,19 +267,19 @@ struct HaloFiller {
   template <int Batch>
   __device__ __forceinline__ void copy_pieces(int piece, uint32_t stage, const float* base, int real) const {
     const float* from[Batch];
-    bool inside[Batch];
+    int bytes[Batch];
 #pragma unroll
     for (int i = 0; i < Batch; ++i) {
-      const int offset = offsets[piece + i * Traits::kFillThreads];
-      from[i] = base + max(offset, 0);
-      inside[i] = offset >= 0;
+      const Piece source = decode(entries[piece + i * Traits::kFillThreads]);
+      from[i] = base + source.offset;
+      bytes[i] = source.bytes;
     }
     uint32_t to = stage + static_cast<uint32_t>(piece) * Words * 4;
     int c = 0;
     for (; c < min(real, p.chunk_channels); ++c) {
 #pragma unroll
       for (int i = 0; i < Batch; ++i) {
-        device::copy_async<Words * 4>(to + i * Traits::kFillThreads * Words * 4, from[i], inside[i] ? Words * 4 : 0);
+        start_copy(to + i * Traits::kFillThreads * Words * 4, from[i], bytes[i]);
         from[i] += p.source_plane;
       }
       to += plane_stride(c);
@@ -255,8 +301,8 @@ struct HaloFiller {
 
 /// Warps 0..2 of the copying warpgroup: halo tiles of every item of this block.
 template <class Traits, int Words>
-__device__ void fill_halos(const DenseParams& p, const DenseShared& s, int* offsets, int thread) {
-  const HaloFiller<Traits, Words> filler{p, offsets, thread};
+__device__ void fill_halos(const DenseParams& p, const DenseShared& s, int* entries, int thread) {
+  const HaloFiller<Traits, Words> filler{p, entries, thread};
   RingCursor cursor;
   for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
     const DenseItem item(p, work);

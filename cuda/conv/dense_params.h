@@ -20,12 +20,9 @@ namespace halo::cuda::conv {
 inline constexpr int kDenseMaxPhases = 16;
 inline constexpr int kStepsPerStage = 4;  ///< k8 steps whose weights travel together; also the promotion interval
 
-/// Rows that a team of the epilogue stores together (DenseConsumer::kTeam).
-constexpr int dense_store_rows(int row_tiles) { return row_tiles < 2 ? 64 : 32; }
-/// Words a warp of its turning buffer.
-constexpr int dense_turn_words(int row_tiles) {
-  return 8 * (dense_store_rows(row_tiles) + 4) / (row_tiles < 2 ? 4 : 1);
-}
+/// Rows of a warp that the epilogue stores together, and words of the buffer in which it turns them.
+constexpr int dense_store_rows(int row_tiles) { return row_tiles < 2 ? 16 : 32; }
+constexpr int dense_turn_words(int row_tiles) { return 8 * (dense_store_rows(row_tiles) + 4); }
 
 /// An offset or address that makes any sum with it negative: nothing is stored there.
 inline constexpr int64_t kDenseNowhere = -(int64_t{1} << 62);
@@ -40,7 +37,6 @@ struct DenseColumn {
 /// A subset of outputs with its own taps (a phase of a strided backward_input); otherwise there is one.
 struct DensePhase {
   int off_min[3];
-  int shift;  ///< words that the halo starts early, so that rows are aligned
   int window[3];
   int j0[3];
   int steps;              ///< k8 steps a channel chunk

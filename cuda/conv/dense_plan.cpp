@@ -16,10 +16,10 @@ constexpr std::size_t kSharedLimit = 227 * 1024;
 constexpr std::size_t kSharedNarrow = 195 * 1024;  // copies of 4 and 8 bytes go through L1, which needs room
 constexpr int64_t kInt = std::numeric_limits<int>::max();
 constexpr int kMaxGroupedColumns = 128;
-constexpr int64_t kHaloInFlight = 96 * 1024;  // bytes
-constexpr double kClocksPerMs = 1.7e6;        // H200 under load
-constexpr double kFillWordsPerClock = 3;      // words of a halo that one-word copies bring in
-constexpr double kL2BytesPerClock = 22;       // a multiprocessor's share
+constexpr int64_t kHaloInFlight = 96 * 1024;             // bytes
+constexpr double kClocksPerMs = 1.7e6;                   // H200 under load
+constexpr double kFillWordsPerClock[] = {0.9, 1.3, 12};  // words of a halo brought in by copies of 1, 2 and 4
+constexpr double kL2BytesPerClock = 22;                  // a multiprocessor's share
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int as_int(int64_t value) { return static_cast<int>(value); }
@@ -217,15 +217,27 @@ class Planner {
     }
   }
 
-  /// Words of one copy into the halo: rows of the source, and pitches that avoid bank conflicts, must be multiples.
+  /// Words of one copy into the halo: each row may start anywhere, but every row and channel in the same way, and the
+  /// pitches that avoid bank conflicts must allow it.
   int64_t fill_words(const Candidate& c) const {
     const Axis& width = c.axes[2];
     const bool pitches_fit = c.folded && c.chunk_channels != 4 ? width.in_step % 4 != 0 : width.in_step % 2 != 0;
     if (!pitches_fit || width.fill_step != 1) return 1;
-    for (const int64_t words : {4, 2}) {
-      if (config_.alignment >= words * 4 && width.source % words == 0) return words;
-    }
-    return 1;
+    const int64_t plane = width.source * c.axes[1].source * c.axes[0].source;
+    if (config_.alignment >= 16 && width.source % 2 == 0 && plane % 4 == 0) return 4;
+    return config_.alignment >= 8 && width.source % 2 == 0 ? 2 : 1;
+  }
+
+  /// Least halo pitch of `extent` words that equals the source's modulo one copy and leaves its gap between rows.
+  static int64_t halo_pitch(const Candidate& c, int64_t extent) {
+    int64_t pitch = extent + c.fill_words - 1;
+    while ((pitch - c.axes[2].source) % c.fill_words != 0) ++pitch;
+    return pitch;
+  }
+  /// Least number of halo rows a slice that keeps slices alike modulo one copy.
+  static int64_t halo_height(const Candidate& c, int64_t extent) {
+    while ((extent - c.axes[1].source) * c.axes[2].source % c.fill_words != 0) ++extent;
+    return extent;
   }
 
   template <class F>
@@ -259,7 +271,8 @@ class Planner {
       halo[axis] = (tile[axis] - 1) * c.axes[axis].in_step + (window - 1) * c.axes[axis].halo_tap_step + 1;
       tiles[axis] = ceil_div(q[axis], tile[axis]);
     }
-    halo[2] = ceil_div(halo[2] + c.fill_words - 1, c.fill_words) * c.fill_words;  // rows may start a little early
+    halo[2] = halo_pitch(c, halo[2]);
+    if (halo[0] > 1) halo[1] = halo_height(c, halo[1]);
     int64_t phases = 1;
     for (const Axis& a : c.axes) phases *= static_cast<int64_t>(a.phases.size());
     const double words = static_cast<double>(halo[0] * halo[1] * halo[2] * c.chunk_channels);
@@ -272,13 +285,14 @@ class Planner {
     for (const int64_t splits : split_choices(c, items, phases)) {
       const double share = static_cast<double>(ceil_div(c.chunks, splits)) / static_cast<double>(c.chunks);
       const double fill = words * static_cast<double>(c.chunks) /
-                          (kFillWordsPerClock * static_cast<double>(c.fill_words)) / kClocksPerMs;
-      const double lines = words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 8);  // whole sectors
+                          kFillWordsPerClock[c.fill_words == 4 ? 2 : c.fill_words - 1] / kClocksPerMs;
+      const double lines =
+          words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 16);  // whole sectors and lines
       const double weight_words = steps * variant.columns * (accurate_ ? 16 : 8);
       const double l2 = 4 * (lines * static_cast<double>(c.chunks) + weight_words) / kL2BytesPerClock / kClocksPerMs;
       // A store of 32 rows is cut where tile rows end, and each piece touches one sector and one line more.
       const auto width = static_cast<double>(tile[2]);
-      const double pieces = std::max(1.0, 32 / width) + (tile[2] % 32 != 0 && tile[2] > 16 ? 0.7 : 0.0);
+      const double pieces = std::max(1.0, 32 / width) + 8 / width + (tile[2] % 32 != 0 && tile[2] > 16 ? 0.7 : 0.0);
       const double tail = (32 + 8 * pieces) / 32;
       // Neighbouring lanes store `scatter` words apart; lines are whole again soon if the words between are columns of
       // the same tile, and only after a trip to memory if they are other work items.
@@ -372,7 +386,6 @@ class Planner {
     for_each_phase(c.axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
       DensePhase& phase = k.phase[count++];
       const Axis::Taps* taps[3] = {&d, &h, &w};
-      phase.shift = as_int((w.first % c.fill_words + c.fill_words) % c.fill_words);
       for (int axis = 0; axis < 3; ++axis) {
         phase.off_min[axis] = as_int(taps[axis]->first);
         phase.window[axis] = as_int(taps[axis]->window);
@@ -396,25 +409,22 @@ class Planner {
     DenseParams& k = plan.params;
     const int64_t stride = c.axes[2].in_step;
     int64_t pitch = halo[2];
-    int64_t plane = 0;
-    k.plane_skew = 0;
-    if (c.folded &&
-        c.chunk_channels != 4) {  // depth elements are neighbouring taps: offsets follow the flat tap index modulo 4
-      const DensePhase& phase = k.phase[0];
-      const bool align = stride % 4 == 0;
-      while (align && pitch % 4 != phase.window[2] % 4) ++pitch;
-      plane = halo[0] * halo[1] * pitch;
-      while (plane % c.fill_words != 0) ++plane;
-      while (align && plane % 4 != phase.window[0] * phase.window[1] * phase.window[2] % 4) ++plane;
+    k.plane_skew = stride % 4 == 2 && !(c.folded && c.chunk_channels != 4) ? 1 : 0;
+    const bool taps_follow = c.folded && c.chunk_channels != 4 && stride % 4 == 0;
+    const DensePhase& phase = k.phase[0];
+    while (taps_follow && pitch % 4 != phase.window[2] % 4) ++pitch;
+    const int64_t words = ceil_div(halo[0] * halo[1] * pitch + c.fill_words - 1, c.fill_words) * c.fill_words;
+    int64_t plane = words + k.plane_skew;  // a skewed channel must not reach the next
+    if (c.folded && c.chunk_channels != 4) {
+      // Depth elements are neighbouring taps: with rows 4 words apart, offsets follow the flat tap index modulo 4.
+      while (taps_follow && plane % 4 != phase.window[0] * phase.window[1] * phase.window[2] % 4) ++plane;
     } else {  // depth elements are channels: four planes side by side fill the 32 banks
-      plane = halo[0] * halo[1] * pitch + (stride % 4 == 2 ? 1 : 0);  // a skewed channel must not reach the next
       const int64_t wanted = stride % 2 != 0 ? 8 : stride % 4 == 2 ? 16 : 1;
-      k.plane_skew = stride % 4 == 2 ? 1 : 0;
       while (plane % 32 != wanted && !(wanted == 8 && plane % 32 == 24)) ++plane;
     }
     k.halo_height = as_int(halo[1]);
     k.halo_pitch = as_int(pitch);
-    k.halo_words = as_int(halo[0] * halo[1] * pitch);
+    k.halo_words = as_int(words);
     k.plane_pitch = as_int(plane);
 
     k.halo_stage_words = as_int((plane * k.chunk_channels + k.plane_skew + 3) / 4 * 4);
@@ -429,7 +439,8 @@ class Planner {
     const int64_t fixed = turn_words * 4 + (int64_t{variant.warpgroups} * variant.columns + variant.rows()) * 16 +
                           (int64_t{k.halo_words} + 3) / 4 * 16 + int64_t{k.table_steps} * 32 + 16 * 64;
     // Copies must cover the latency of memory: about 64 KB of halo in flight, then weights.
-    const int64_t left = static_cast<int64_t>(c.fill_words < 4 ? kSharedNarrow : kSharedLimit) - fixed;
+    const bool roomy = fixed + 3 * halo_bytes + 3 * stage_bytes <= static_cast<int64_t>(kSharedNarrow);
+    const int64_t left = static_cast<int64_t>(c.fill_words < 4 && roomy ? kSharedNarrow : kSharedLimit) - fixed;
     const int64_t needed = plan.weight_floats * 4 / stage_bytes;
     const int64_t few_weights = std::min<int64_t>(needed, stage_bytes > 16384 ? 3 : 4);
     const int64_t deep_halo = std::clamp<int64_t>(ceil_div(kHaloInFlight, halo_bytes), 2, 8);

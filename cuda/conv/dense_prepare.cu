@@ -12,7 +12,7 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 
 constexpr int kStepsPerBlock = 4;
 
