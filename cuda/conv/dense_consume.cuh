@@ -3,64 +3,9 @@
 
 #include <cfloat>
 
-#include "dense_kernel.cuh"
+#include "dense_rows.cuh"
 
 namespace halo::cuda::conv {
-
-/// Where a row of the tile lies; the same for every item.
-struct DenseRow {
-  int d, h, w;
-  bool inside;  ///< the tile may have fewer rows than the kernel computes
-
-  __device__ DenseRow(const DenseParams& p, int row) {
-    uint32_t run, line;
-    const uint32_t slice = p.by_tile_height.divide(p.by_tile_runs.divide(static_cast<uint32_t>(row) / 8, run), line);
-    d = static_cast<int>(slice);
-    h = static_cast<int>(line);
-    w = static_cast<int>(run) * 8 + row % 8;
-    inside = d < p.tile[0];
-  }
-  /// Bytes from the start of a halo stage to what the row reads at offset 0.
-  __device__ uint32_t halo_byte(const DenseParams& p) const {
-    if (!inside) return 0;
-    const int word = (d * p.in_step[0] * p.halo_height + h * p.in_step[1]) * p.halo_pitch + w * p.in_step[2];
-    return static_cast<uint32_t>(word) * 4;
-  }
-};
-
-/// Where a row's outputs go in one item, and which of its grouped positions exist.
-struct DenseRowTarget {
-  static constexpr uint32_t kGuards = 512u | 512u << 10 | 512u << 20;
-  int64_t address;  ///< of the row's first output in the item's first channel; kDenseNowhere if no output exists
-  uint32_t limit;   ///< three fields of 511 + (positions that exist, at most 512)
-  uint32_t skip;    ///< three fields: positions before the first that exists
-
-  DenseRowTarget() = default;
-  __device__ DenseRowTarget(const DenseParams& p, const DenseItem& item, const DenseRow& row) {
-    const DensePhase& phase = p.phase[item.phase];
-    const int at[3] = {(item.q0[0] + row.d) * p.out_step[0] + phase.j0[0],
-                       (item.q0[1] + row.h) * p.out_step[1] + phase.j0[1],
-                       (item.q0[2] + row.w) * p.out_step[2] + phase.j0[2]};
-    bool any = row.inside;
-    limit = skip = 0;
-    for (int axis = 0; axis < 3; ++axis) {
-      const int exist = min(max(p.target_extent[axis] - at[axis], 0), 512);
-      any = any && exist > 0;
-      limit |= static_cast<uint32_t>(511 + exist) << (20 - 10 * axis);
-      skip |= static_cast<uint32_t>(min(max(-at[axis], 0), 512)) << (20 - 10 * axis);
-    }
-    const int64_t channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.target_channels;
-    const int64_t position = (int64_t{at[0]} * p.target_extent[1] + at[1]) * p.target_extent[2] + at[2];
-    address =
-        any ? reinterpret_cast<int64_t>(p.target + item.split * p.target_numel + channel * p.target_plane + position)
-            : kDenseNowhere;
-  }
-  /// Whether the position `j` (DenseColumn) further on exists: no field falls below its guard bit.
-  __device__ bool has(uint32_t j) const { return ((limit - j) & ((j | kGuards) - skip) & kGuards) == kGuards; }
-  /// Some positions of the group exist and some do not.
-  __device__ bool partial(uint32_t last_j) const { return address >= 0 && !(has(0) && has(last_j)); }
-};
-static_assert(sizeof(DenseRowTarget) == 16 && sizeof(DenseColumn) == 16);
 
 /// Stores unless the address is negative. Said to be global, so that loads from shared memory may pass it.
 __device__ __forceinline__ void store_global(int64_t address, float value) {

@@ -1,13 +1,14 @@
 // What the dense engine's kernels are told. Plain data, filled by dense_plan.cpp.
 //
 // The engine computes one gather: with `source` the activation that is read and `target` the one that is written,
-//   target[n, co, U q + j] = sum over window taps t and source channels ci of
-//                            source[n, ci, S q + off_min + t * tap_step] * weight(j, co, ci, t),     per axis, 0 <= j <
-//                            J.
-// Forward has source x, backward_input source g. q are the GEMM rows, (co, j) the columns, (ci, t) the depth.
-//   forward        U = J, S = J * stride           J = 1 unless outputs are grouped into columns
-//   backward_input U = stride * J / ..., S = U / stride; the stride's phases are columns (J = U) or work items of
-//                  their own (J = 1, first phase j0)
+//   target[n, co, U q + j0 + j] = sum over window taps t and source channels ci of
+//                                 source[n, ci, S q + off_min + t * tap_step] * weight(j, co, ci, t)
+// on each axis, 0 <= j < J. The GEMM's rows are q, its columns (co, j), its depth (ci, t). Source is x in forward, g in
+// backward_input.
+//   forward         U = J, S = J * stride. J > 1 puts neighbouring outputs side by side as columns: few channels fill
+//                   the tensor core that way, for a window of kernel + J - 1 taps.
+//   backward_input  U = J, S = J / stride, J a multiple of the stride: its phases are columns. Or U = stride, S = 1,
+//                   J = 1: each phase j0 is a set of work items with its own taps.
 #pragma once
 
 #include <halo/cuda/device/fast_divide.h>

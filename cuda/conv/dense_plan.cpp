@@ -5,9 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
-#include <utility>
 #include <vector>
+
+#include "dense_axis.h"
 
 namespace halo::cuda::conv {
 namespace {
@@ -24,72 +24,7 @@ constexpr double kL2BytesPerClock = 22;                  // a multiprocessor's s
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int as_int(int64_t value) { return static_cast<int>(value); }
 
-/// One axis of the gather (dense_params.h).
-struct Axis {
-  int64_t source, target;     // extents
-  int64_t out_step, in_step;  // U, S
-  int64_t group = 1;          // J
-  int64_t origin = 0;         // of the first group, -U < origin <= 0: groups that start with a phase need fewer taps
-  int64_t tap_step = 1;
-  int64_t fill_step = 1;      // common step of rows and taps: positions between are never read
-  int64_t halo_tap_step = 1;  // tap_step in fill_steps; so is in_step
-  struct Taps {
-    int64_t first = 0, window = 0;
-    int64_t j0 = 0;
-  };
-  std::vector<Taps> phases;  // one unless the phases of a stride are separate; those without taps are left out
-  bool complete = true;      // no phase was left out
-};
-
-/// Source offsets that output `j` of a group reads, over all taps.
-void append_offsets(const ConvProblem& p, std::size_t axis, bool forward, int64_t j, std::vector<int64_t>& offsets) {
-  for (int64_t k = 0; k < p.kernel[axis]; ++k) {
-    if (forward) {
-      offsets.push_back(j * p.stride[axis] + k * p.dilation[axis] - p.padding_before[axis]);
-    } else {
-      const int64_t scaled = j + p.padding_before[axis] - k * p.dilation[axis];
-      if (scaled % p.stride[axis] == 0) offsets.push_back(scaled / p.stride[axis]);
-    }
-  }
-}
-
-/// The axis with `group` positions (a multiple of the stride's phases in backward_input) as columns, or, with
-/// `separate`, each phase of the stride on its own.
-Axis make_axis(const ConvProblem& p, std::size_t axis, bool forward, int64_t group, bool separate) {
-  Axis a;
-  const int64_t stride = p.stride[axis];
-  a.source = forward ? p.input[axis] : p.output[axis];
-  a.target = forward ? p.output[axis] : p.input[axis];
-  a.group = separate ? 1 : group;
-  a.out_step = separate ? stride : group;
-  a.in_step = forward ? stride * group : a.out_step / stride;
-  if (!forward && !separate && stride > 1) a.origin = -(p.padding_before[axis] % stride);
-  std::vector<std::vector<int64_t>> sets;
-  int64_t step = 0;
-  for (int64_t j0 = a.origin; j0 < a.origin + a.out_step; j0 += a.group) {
-    std::vector<int64_t> offsets;
-    for (int64_t j = j0; j < j0 + a.group; ++j) append_offsets(p, axis, forward, j, offsets);
-    std::sort(offsets.begin(), offsets.end());
-    for (int64_t o : offsets) step = std::gcd(step, o - offsets.front());
-    sets.push_back(std::move(offsets));
-  }
-  a.tap_step = std::max<int64_t>(step, 1);
-  for (std::size_t i = 0; i < sets.size(); ++i) {
-    if (sets[i].empty()) {
-      a.complete = false;
-      continue;
-    }
-    a.phases.push_back({sets[i].front(), (sets[i].back() - sets[i].front()) / a.tap_step + 1,
-                        a.origin + static_cast<int64_t>(i) * a.group});
-  }
-  const bool one_tap = std::all_of(a.phases.begin(), a.phases.end(), [](const Axis::Taps& t) { return t.window == 1; });
-  a.fill_step = one_tap ? a.in_step : std::gcd(a.in_step, a.tap_step);
-  a.in_step /= a.fill_step;
-  a.halo_tap_step = one_tap ? 1 : a.tap_step / a.fill_step;
-  return a;
-}
-
-using Axes = std::array<Axis, 3>;
+using Axes = std::array<DenseAxis, 3>;
 
 /// What does not depend on the tile: a choice of groups and of the compiled shape, with its cost a row.
 struct Candidate {
@@ -180,7 +115,7 @@ class Planner {
   Axes make_axes(const std::array<int64_t, 3>& groups, bool separate) const {
     Axes axes;
     for (std::size_t axis = 0; axis < 3; ++axis) {
-      axes[axis] = make_axis(p_, axis, forward_, groups[axis], separate && p_.stride[axis] > 1);
+      axes[axis] = make_dense_axis(p_, axis, forward_, groups[axis], separate && p_.stride[axis] > 1);
     }
     return axes;
   }
@@ -190,7 +125,7 @@ class Planner {
     c.axes = axes;
     c.group = axes[0].group * axes[1].group * axes[2].group;
     std::size_t phases = 1;
-    for (const Axis& a : axes) phases *= a.phases.size();
+    for (const DenseAxis& a : axes) phases *= a.phases.size();
     if (phases == 0 || phases > kDenseMaxPhases) return;
     for (const bool folded : {false, true}) {
       c.folded = folded;
@@ -199,7 +134,7 @@ class Planner {
       c.fill_words = fill_words(c);
       c.steps = 0;
       c.steps_per_chunk = 0;
-      for_each_phase(axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
+      for_each_phase(axes, [&](const DenseAxis::Taps& d, const DenseAxis::Taps& h, const DenseAxis::Taps& w) {
         const int64_t taps = d.window * h.window * w.window;
         const int64_t steps = folded ? ceil_div(c.chunk_channels * taps, 8) : taps;
         c.steps_per_chunk = std::max(c.steps_per_chunk, steps);
@@ -220,7 +155,7 @@ class Planner {
   /// Words of one copy into the halo: each row may start anywhere, but every row and channel in the same way, and the
   /// pitches that avoid bank conflicts must allow it.
   int64_t fill_words(const Candidate& c) const {
-    const Axis& width = c.axes[2];
+    const DenseAxis& width = c.axes[2];
     const bool pitches_fit = c.folded && c.chunk_channels != 4 ? width.in_step % 4 != 0 : width.in_step % 2 != 0;
     if (!pitches_fit || width.fill_step != 1) return 1;
     const int64_t plane = width.source * c.axes[1].source * c.axes[0].source;
@@ -274,7 +209,7 @@ class Planner {
     halo[2] = halo_pitch(c, halo[2]);
     if (halo[0] > 1) halo[1] = halo_height(c, halo[1]);
     int64_t phases = 1;
-    for (const Axis& a : c.axes) phases *= static_cast<int64_t>(a.phases.size());
+    for (const DenseAxis& a : c.axes) phases *= static_cast<int64_t>(a.phases.size());
     const double words = static_cast<double>(halo[0] * halo[1] * halo[2] * c.chunk_channels);
     if (words * 8 > kSharedLimit) return;
     const double tile_count = static_cast<double>(p_.batch * p_.groups * tiles[0] * tiles[1] * tiles[2]);
@@ -342,7 +277,7 @@ class Planner {
                      const std::array<int64_t, 3>& tiles) const {
     DenseParams& k = plan.params;
     for (std::size_t axis = 0; axis < 3; ++axis) {
-      const Axis& a = c.axes[axis];
+      const DenseAxis& a = c.axes[axis];
       k.source_extent[axis] = as_int(a.source);
       k.target_extent[axis] = as_int(a.target);
       k.out_step[axis] = as_int(a.out_step);
@@ -383,9 +318,9 @@ class Planner {
     const int64_t stage_floats = int64_t{kStepsPerStage} * kDenseVariants[c.variant].columns * 8 * parts;
     uint32_t count = 0;
     k.table_steps = 0;
-    for_each_phase(c.axes, [&](const Axis::Taps& d, const Axis::Taps& h, const Axis::Taps& w) {
+    for_each_phase(c.axes, [&](const DenseAxis::Taps& d, const DenseAxis::Taps& h, const DenseAxis::Taps& w) {
       DensePhase& phase = k.phase[count++];
-      const Axis::Taps* taps[3] = {&d, &h, &w};
+      const DenseAxis::Taps* taps[3] = {&d, &h, &w};
       for (int axis = 0; axis < 3; ++axis) {
         phase.off_min[axis] = as_int(taps[axis]->first);
         phase.window[axis] = as_int(taps[axis]->window);
@@ -477,32 +412,6 @@ class Planner {
 };
 
 }  // namespace
-
-ConvProblem merge_axes(ConvProblem p) {
-  for (std::size_t outer : {std::size_t{1}, std::size_t{0}}) {
-    const std::size_t inner = outer + 1;
-    const bool plain_inner = p.kernel[inner] == 1 && p.stride[inner] == 1 && p.padding_before[inner] == 0 &&
-                             p.input[inner] == p.output[inner];
-    if (!plain_inner || p.stride[outer] != 1 || p.input[outer] == 1) continue;
-    const int64_t length = p.input[inner];
-    p.dilation[inner] = p.kernel[outer] == 1 ? 1 : p.dilation[outer] * length;
-    p.padding_before[inner] = p.padding_before[outer] * length;
-    p.padding_after[inner] = p.padding_after[outer] * length;
-    p.kernel[inner] = p.kernel[outer];
-    p.input[inner] *= p.input[outer];
-    p.output[inner] *= p.output[outer];
-    p.input[outer] = p.output[outer] = p.kernel[outer] = p.dilation[outer] = 1;
-    p.padding_before[outer] = p.padding_after[outer] = 0;
-  }
-  const bool flat_height = p.input[1] == 1 && p.output[1] == 1 && p.kernel[1] == 1 && p.padding_before[1] == 0;
-  if (flat_height && (p.input[0] != 1 || p.kernel[0] != 1)) {  // an idle height: depth takes its place
-    for (auto* extents :
-         {&p.input, &p.output, &p.kernel, &p.stride, &p.dilation, &p.padding_before, &p.padding_after}) {
-      std::swap((*extents)[0], (*extents)[1]);
-    }
-  }
-  return p;
-}
 
 std::optional<DensePlan> plan_dense(const ConvProblem& problem, const ConvConfig& config, int multiprocessors) {
   return Planner(problem, config, multiprocessors).best();

@@ -40,7 +40,4 @@ struct DensePlan {
 /// The cheapest plan, or none where the engine's limits (see dense.cu) do not hold.
 std::optional<DensePlan> plan_dense(const ConvProblem& problem, const ConvConfig& config, int multiprocessors);
 
-/// Axes that one pass treats as one: an axis with a kernel of 1, stride 1 and no padding joins the one before it.
-ConvProblem merge_axes(ConvProblem problem);
-
 }  // namespace halo::cuda::conv
