@@ -2,6 +2,7 @@
 #include <halo/core/cuda_backend.h>
 #include <halo/core/error.h>
 #include <halo/core/tensor.h>
+#include <halo/cuda/graph.h>
 #include <halo/ops/binary_backend.h>
 #include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/conv_backend.h>
@@ -35,6 +36,9 @@ std::shared_ptr<void> create_stream(int) { absent(); }
 void synchronize_stream(int, void*) { absent(); }
 void stream_wait(int, void*, int, void*) { absent(); }
 void synchronize(int) { absent(); }
+struct Graph::State {};
+Graph Graph::capture(Device, const std::function<void()>&) { absent(); }
+void Graph::replay() const { absent(); }
 void copy_bytes(void*, Device, const void*, Device, std::size_t) { absent(); }
 void copy_elements(const Tensor&, const Tensor&) { absent(); }
 void fill(const Tensor&, const Scalar&) { absent(); }

@@ -1,0 +1,122 @@
+#include "allocator.h"
+
+#include <halo/core/cuda_backend.h>
+#include <halo/core/error.h>
+#include <halo/core/stream.h>
+#include <halo/cuda/launch.h>
+
+#include <map>
+
+#include "device.h"
+
+namespace halo::cuda {
+
+void* GpuMemory::reserve(std::size_t bytes) {
+  void* segment = nullptr;
+  const cudaError_t status = cudaMalloc(&segment, bytes);
+  if (status == cudaSuccess) return segment;
+  if (status != cudaErrorMemoryAllocation) check(status, "cudaMalloc");
+  cudaGetLastError();
+  return nullptr;
+}
+
+void GpuMemory::release(void* segment) { cudaFree(segment); }
+
+std::vector<Event> GpuMemory::fences(void* home) {
+  std::vector<Event> fences;
+  const auto busy = busy_streams(device_, static_cast<cudaStream_t>(home));
+  if (busy.empty()) return fences;
+  const DeviceScope scope(device_);
+  for (cudaStream_t stream : busy) fences.emplace_back().record(stream);
+  return fences;
+}
+
+void* CachingAllocator::allocate(std::size_t bytes) {
+  const DeviceScope scope(device_);
+  cudaStream_t stream = scope.stream();
+  void* block = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    block = cache_.allocate(bytes, stream);
+    if (block == nullptr && captures_ == 0) {
+      release_locked();
+      block = cache_.allocate(bytes, stream);
+    }
+    if (block == nullptr) {
+      std::size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      fail<OutOfMemoryError>("allocate: cuda:", device_, " could not serve ", bytes, " bytes (", stats_.live_bytes,
+                             " in use by Halo, ", cache_.reserved_bytes() - cache_.handed_out_bytes(), " cached, ",
+                             free, " of ", total, " free)");
+    }
+    stats_.live_bytes += static_cast<int64_t>(bytes);
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+    ++stats_.allocations;
+  }
+  if (memory_poisoning()) check(cudaMemsetAsync(block, 0xFF, bytes, stream), "poison");
+  return block;
+}
+
+void CachingAllocator::deallocate(void* block, std::size_t bytes) noexcept {
+  std::lock_guard lock(mutex_);
+  stats_.live_bytes -= static_cast<int64_t>(bytes);
+  try {
+    cache_.deallocate(block);
+  } catch (const Error&) {
+    // The driver is gone, as at the end of the process: the memory went with it.
+  }
+}
+
+MemoryStats CachingAllocator::stats() const {
+  std::lock_guard lock(mutex_);
+  MemoryStats stats = stats_;
+  stats.cached_bytes = cache_.reserved_bytes() - cache_.handed_out_bytes();
+  return stats;
+}
+
+void CachingAllocator::reset_peak() {
+  std::lock_guard lock(mutex_);
+  stats_.peak_bytes = stats_.live_bytes;
+}
+
+void CachingAllocator::release_cache() {
+  const DeviceScope scope(device_);
+  std::lock_guard lock(mutex_);
+  if (captures_ == 0) release_locked();
+}
+
+void CachingAllocator::release_locked() {
+  check(cudaDeviceSynchronize(), "release_cache");
+  cache_.release();
+}
+
+void CachingAllocator::begin_capture(void* stream) {
+  std::lock_guard lock(mutex_);
+  cache_.hold(stream);
+  ++captures_;
+}
+
+void CachingAllocator::end_capture() {
+  std::lock_guard lock(mutex_);
+  --captures_;
+}
+
+void CachingAllocator::let_go(void* stream) {
+  std::lock_guard lock(mutex_);
+  cache_.let_go(stream);
+}
+
+CachingAllocator& caching_allocator(int device) {
+  // Never destroyed: tensors at namespace scope or in thread storage may outlive every static.
+  static auto* mutex = new std::mutex;
+  static auto* allocators = new std::map<int, CachingAllocator>;
+  std::lock_guard lock(*mutex);
+  const auto found = allocators->find(device);
+  if (found != allocators->end()) return found->second;
+  require_device(device);
+  return allocators->try_emplace(device, device).first->second;
+}
+
+Allocator& allocator(int device) { return caching_allocator(device); }
+
+}  // namespace halo::cuda

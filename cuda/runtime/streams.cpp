@@ -1,0 +1,104 @@
+#include "streams.h"
+
+#include <halo/core/cuda_backend.h>
+#include <halo/cuda/launch.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "allocator.h"
+#include "device.h"
+
+namespace halo::cuda {
+namespace {
+
+/// Streams by device. Never destroyed, as tensors and streams at namespace scope may outlive every static.
+struct Registry {
+  std::mutex mutex;
+  std::map<int, std::vector<cudaStream_t>> streams;
+};
+
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+void destroy_stream(int device, cudaStream_t stream) {
+  {
+    std::lock_guard lock(registry().mutex);
+    std::erase(registry().streams[device], stream);
+  }
+  // Its handle may be given to a new stream, which must find nothing unfinished under it. Failures mean that the driver
+  // is gone already.
+  cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+}
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone;
+}
+
+bool may_have_work(cudaStream_t stream) {
+  return !is_capturing(stream) && cudaStreamQuery(stream) == cudaErrorNotReady;
+}
+
+}  // namespace
+
+Event::Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create event"); }
+
+Event::~Event() {
+  if (event_ != nullptr) cudaEventDestroy(event_);
+}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(event_, other.event_);
+  return *this;
+}
+
+void Event::record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "record event"); }
+
+bool Event::passed() const { return cudaEventQuery(event_) != cudaErrorNotReady; }
+
+std::vector<cudaStream_t> busy_streams(int device, cudaStream_t home) {
+  std::lock_guard lock(registry().mutex);
+  const auto& made = registry().streams[device];
+  std::vector<cudaStream_t> busy;
+  if (made.empty()) return busy;
+  const DeviceScope scope(device);
+  const bool alive = std::ranges::find(made, home) != made.end();  // else its handle means nothing to CUDA
+  if (alive && is_capturing(home)) return busy;
+  if (home != nullptr && may_have_work(nullptr)) busy.push_back(nullptr);
+  std::ranges::copy_if(made, std::back_inserter(busy), [&](cudaStream_t s) { return s != home && may_have_work(s); });
+  cudaGetLastError();  // "not ready" is an answer, not an error for the next check to find
+  return busy;
+}
+
+std::shared_ptr<void> create_stream(int device) {
+  require_device(device);
+  const DeviceScope scope(device);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create stream");
+  std::lock_guard lock(registry().mutex);
+  registry().streams[device].push_back(stream);
+  return {stream, [device](void* handle) { destroy_stream(device, static_cast<cudaStream_t>(handle)); }};
+}
+
+void synchronize_stream(int device, void* stream) {
+  require_device(device);
+  const DeviceScope scope(device);
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "synchronize stream");
+}
+
+void stream_wait(int device, void* stream, int other_device, void* other) {
+  require_device(device);
+  require_device(other_device);
+  const DeviceScope other_scope(other_device);
+  Event reached;
+  reached.record(static_cast<cudaStream_t>(other));
+  const DeviceScope scope(device);
+  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), reached.handle()), "stream wait");
+}
+
+}  // namespace halo::cuda
