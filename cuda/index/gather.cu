@@ -1,0 +1,88 @@
+// Reading by index. An index outside reads as NaN, or 0 for integers.
+#include <halo/ops/index_backend.h>
+
+#include <bit>
+#include <cmath>
+
+#include "../device/map.cuh"
+
+namespace halo::cuda {
+namespace {
+
+/// The bits of NaN in `dtype`, 0 for integers and bool.
+uint64_t missing_bits(DType dtype) {
+  return dispatch_dtype(dtype, [&]<class T>(std::type_identity<T>) -> uint64_t {
+    if constexpr (std::is_integral_v<T>) {
+      return 0;
+    } else if constexpr (std::is_same_v<T, double>) {
+      return std::bit_cast<uint64_t>(static_cast<double>(NAN));
+    } else if constexpr (std::is_same_v<T, float>) {
+      return std::bit_cast<uint32_t>(NAN);
+    } else {
+      return T(NAN).bits;
+    }
+  });
+}
+
+template <class T>
+struct IndexSelect {
+  const T* x;
+  const int64_t* index;
+  int64_t extent;
+  Divide inner, chosen;
+  T missing;
+  __device__ T operator()(int64_t i) const {
+    const int64_t at = inner.split(i), j = chosen.split(i), v = index[j];
+    return v < 0 || v >= extent ? missing : x[(i * extent + v) * inner.divisor + at];
+  }
+};
+
+template <class T>
+struct Gather {
+  const T* x;
+  const int64_t* index;
+  int64_t extent, stride;  ///< of x along the indexed axis
+  Walk<1> walk;            ///< where x has the other coordinates
+  T missing;
+  __device__ T operator()(int64_t i) const {
+    const int64_t v = index[i];
+    if (v < 0 || v >= extent) return missing;
+    int64_t base[1];
+    walk.locate(i, base);
+    return x[base[0] + v * stride];
+  }
+};
+
+}  // namespace
+
+void index_select(const char* op, const Tensor& x, int dim, const Tensor& index, const Tensor& y) {
+  if (y.numel() == 0) return;
+  int64_t inner = 1;
+  for (int axis = dim + 1; axis < x.rank(); ++axis) inner *= x.shape()[axis];
+  dispatch_size(x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const IndexSelect<T> f{static_cast<const T*>(x.data()),
+                           index.data<int64_t>(),
+                           x.shape()[dim],
+                           Divide(inner, y.numel()),
+                           Divide(index.numel(), y.numel()),
+                           static_cast<T>(missing_bits(x.dtype()))};
+    generate<true>(op, f, Elements<T>{y});
+  });
+}
+
+void gather(const char* op, const Tensor& x, int dim, const Tensor& index, const Tensor& y) {
+  if (y.numel() == 0) return;
+  Shape strides = x.strides();
+  strides[dim] = 0;
+  dispatch_size(x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const Gather<T> f{static_cast<const T*>(x.data()),
+                      index.data<int64_t>(),
+                      x.shape()[dim],
+                      x.strides()[dim],
+                      Walk<1>(StridedLoop<1>(y.shape(), {strides})),
+                      static_cast<T>(missing_bits(x.dtype()))};
+    generate<true>(op, f, Elements<T>{y});
+  });
+}
+
+}  // namespace halo::cuda

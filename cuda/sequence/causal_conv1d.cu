@@ -1,0 +1,205 @@
+// Causal depthwise convolution with a carried state: a thread an element, sums over the taps in order. Weight gradients
+// are folds over batch and time (reduce/fold.cuh).
+#include <halo/core/copy.h>
+#include <halo/ops/causal_conv1d_backend.h>
+#include <halo/ops/scalar_math.h>
+
+#include "../device/map.cuh"
+#include "../reduce/fold.cuh"
+
+namespace halo::cuda {
+namespace {
+
+template <class T>
+T* data_or_null(const Tensor& t) {
+  return t.defined() ? t.data<T>() : nullptr;
+}
+
+/// The operands; v is the state followed by x.
+template <class T>
+struct Operands {
+  int64_t channels, length, kernel, dilation, state_length;
+  const T *x, *weight, *bias, *state;
+
+  Operands(const CausalConv1dProblem& p, const CausalConv1dTensors& t)
+      : channels(p.channels),
+        length(p.length),
+        kernel(p.kernel),
+        dilation(p.dilation),
+        state_length(p.state_length()),
+        x(data_or_null<T>(t.x)),
+        weight(data_or_null<T>(t.weight)),
+        bias(data_or_null<T>(t.bias)),
+        state(data_or_null<T>(t.state)) {}
+
+  /// v at position p of row b * channels + c.
+  __device__ T value(int64_t row, int64_t p) const {
+    if (p >= state_length) return x[row * length + p - state_length];
+    return state == nullptr ? T(0) : state[row * state_length + p];
+  }
+  /// The sum before the activation, at time t.
+  __device__ T sum(int64_t row, int64_t channel, int64_t t) const {
+    T sum = bias == nullptr ? T(0) : bias[channel];
+    for (int64_t k = 0; k < kernel; ++k) sum += weight[channel * kernel + k] * value(row, t + k * dilation);
+    return sum;
+  }
+};
+
+template <class T>
+struct Forward {
+  Operands<T> p;
+  Divide length, channels;
+  bool silu;
+  __device__ T operator()(int64_t i) const {
+    const int64_t t = length.split(i);
+    int64_t batch = i;
+    const int64_t channel = channels.split(batch);
+    const T sum = p.sum(i, channel, t);
+    return silu ? math::silu(sum) : sum;
+  }
+};
+
+template <class T>
+struct FinalState {
+  Operands<T> p;
+  Divide state_length;
+  __device__ T operator()(int64_t i) const {
+    const int64_t j = state_length.split(i);
+    return p.value(i, p.length + j);
+  }
+};
+
+/// The upstream gradient of the sum before the activation.
+template <class T>
+struct SumGradient {
+  Operands<T> p;
+  Divide length, channels;
+  __device__ T operator()(int64_t i, T g) const {
+    const int64_t t = length.split(i);
+    int64_t batch = i;
+    const int64_t channel = channels.split(batch);
+    const T sum = p.sum(i, channel, t), s = math::sigmoid(sum);
+    return g == T(0) ? T(0) : g * s * (T(1) + sum * (T(1) - s));
+  }
+};
+
+/// The gradient of v at `from` + j, j counted along the tensor that is written: state (from 0) or x (after it).
+template <class T>
+struct ValueGradient {
+  Operands<T> p;
+  Divide extent, channels;
+  int64_t from;
+  const T *g, *g_state;  ///< of the sum, and of the final state; null: 0
+  __device__ T operator()(int64_t i) const {
+    const int64_t at = from + extent.split(i);
+    int64_t batch = i;
+    const int64_t channel = channels.split(batch);
+    T sum = g_state != nullptr && at >= p.length ? g_state[i * p.state_length + at - p.length] : T(0);
+    if (g == nullptr) return sum;
+    for (int64_t k = 0; k < p.kernel; ++k) {
+      const int64_t t = at - k * p.dilation;
+      if (t >= 0 && t < p.length) sum += p.weight[channel * p.kernel + k] * g[i * p.length + t];
+    }
+    return sum;
+  }
+};
+
+/// dw[c, k] = sum of g[b, c, t] v[b, c, t + k dilation] over b and t. Operand 0 is g; operand 1 the position in v of
+/// [B, C, state and length], from which row and place follow.
+template <class T>
+struct WeightGradient {
+  using Acc = double;
+  Operands<T> p;
+  Divide row;
+  const T* g;
+  T* out;
+  __device__ Acc first(const int64_t (&at)[2]) const {
+    int64_t r = at[1];
+    const int64_t place = row.split(r);
+    return static_cast<double>(g[at[0]]) * static_cast<double>(p.value(r, place));
+  }
+  __device__ void add(Acc& acc, const int64_t (&at)[2]) const { acc += first(at); }
+  __device__ Acc operator()(Acc a, Acc b) const { return a + b; }
+  __device__ void write(int64_t o, Acc acc) const { out[o] = static_cast<T>(acc); }
+};
+
+template <class T>
+struct BiasGradient {
+  using Acc = double;
+  const T* g;
+  T* out;
+  __device__ Acc first(const int64_t (&at)[1]) const { return static_cast<double>(g[at[0]]); }
+  __device__ void add(Acc& acc, const int64_t (&at)[1]) const { acc += first(at); }
+  __device__ Acc operator()(Acc a, Acc b) const { return a + b; }
+  __device__ void write(int64_t o, Acc acc) const { out[o] = static_cast<T>(acc); }
+};
+
+/// Gradients of weight and bias for g, the gradient of the sum.
+template <class T>
+void parameter_gradients(const CausalConv1dProblem& problem, const Operands<T>& p, Device device, const Tensor& g,
+                         const CausalConv1dTensors& into) {
+  const int64_t batch = problem.batch, channels = problem.channels, length = problem.length;
+  const bool nothing = !g.defined() || g.numel() == 0;
+  if (into.weight.defined() && into.weight.numel() > 0) {
+    if (nothing) {
+      halo::fill(into.weight, 0);
+    } else {
+      const int64_t row = problem.state_length() + length;
+      fold<2>("causal_conv1d_backward", device, {channels, problem.kernel, batch, length},
+              {Shape{length, 0, channels * length, 1}, Shape{row, problem.dilation, channels * row, 1}}, 2,
+              WeightGradient<T>{p, Divide(row, batch * channels * row), g.data<T>(), into.weight.data<T>()});
+    }
+  }
+  if (into.bias.defined() && into.bias.numel() > 0) {
+    if (nothing) {
+      halo::fill(into.bias, 0);
+    } else {
+      fold<1>("causal_conv1d_backward", device, {channels, batch, length}, {Shape{length, channels * length, 1}}, 1,
+              BiasGradient<T>{g.data<T>(), into.bias.data<T>()});
+    }
+  }
+}
+
+}  // namespace
+
+void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
+                           const CausalConv1dResult& result) {
+  const int64_t numel = problem.batch * problem.channels * problem.length;
+  dispatch_float("causal_conv1d", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const Operands<T> p(problem, operands);
+    generate<true>("causal_conv1d",
+                   Forward<T>{p, Divide(problem.length, numel), Divide(problem.channels, numel), problem.silu},
+                   Elements<T>{result.y});
+    if (!result.final_state.defined()) return;
+    generate<true>("causal_conv1d", FinalState<T>{p, Divide(p.state_length, result.final_state.numel())},
+                   Elements<T>{result.final_state});
+  });
+}
+
+void causal_conv1d_backward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
+                            const CausalConv1dResult& grads, const CausalConv1dTensors& into) {
+  const int64_t numel = problem.batch * problem.channels * problem.length;
+  dispatch_float("causal_conv1d_backward", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const Operands<T> p(problem, operands);
+    const Divide length(problem.length, numel), channels(problem.channels, numel);
+    Tensor g = grads.y;
+    if (g.defined() && problem.silu) {
+      g = empty_like(grads.y);
+      generate<true>("causal_conv1d_backward", SumGradient<T>{p, length, channels}, Elements<T>{g},
+                     Elements<T>{grads.y});
+    }
+    const T *const up = data_or_null<T>(g), *const up_state = data_or_null<T>(grads.final_state);
+    const auto values = [&](const Tensor& out, int64_t extent, int64_t from) {
+      if (!out.defined()) return;
+      const Divide by_channel(problem.channels, out.numel());
+      generate<true>("causal_conv1d_backward",
+                     ValueGradient<T>{p, Divide(extent, out.numel()), by_channel, from, up, up_state},
+                     Elements<T>{out});
+    };
+    values(into.x, p.length, p.state_length);
+    values(into.state, p.state_length, 0);
+    parameter_gradients<T>(problem, p, operands.x.device(), g, into);
+  });
+}
+
+}  // namespace halo::cuda
