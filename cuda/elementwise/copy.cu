@@ -4,6 +4,7 @@
 
 #include "../device/convert.cuh"
 #include "../device/map.cuh"
+#include "transpose.h"
 
 namespace halo::cuda {
 namespace {
@@ -27,6 +28,7 @@ struct Convert {
 
 void copy_elements(const Tensor& source, const Tensor& target) {
   if (source.dtype() == target.dtype()) {
+    if (copy_transposed(source, target)) return;
     return dispatch_size(source.dtype(), [&]<class T>(std::type_identity<T>) {
       map("copy", Identity{}, Elements<T>{target}, Elements<T>{source});
     });

@@ -56,6 +56,14 @@ TEST_F(Gpu, TransposedAndExpandedCopies) {
   for (const Shape& dims : {Shape{3, 2, 1, 0}, Shape{0, 2, 1, 3}, Shape{1, 0, 3, 2}}) {
     EXPECT_TRUE(same(there.permute(dims).contiguous().to(Device::cpu()), x.permute(dims).contiguous()));
   }
+  for (DType dtype : {float32, float64, bfloat16, uint8}) {
+    const Tensor t = (rand({3, 67, 45}) * 100.0).to(dtype), wide = strided_copy(t.to(Device::cuda()));
+    for (const Shape& dims : {Shape{0, 2, 1}, Shape{2, 1, 0}, Shape{1, 0, 2}, Shape{2, 0, 1}}) {
+      const Tensor expected = t.permute(dims).contiguous();
+      EXPECT_TRUE(same(t.to(Device::cuda()).permute(dims).contiguous().to(Device::cpu()), expected));
+      EXPECT_TRUE(same(wide.permute(dims).contiguous().to(Device::cpu()), expected));
+    }
+  }
   const Tensor row = randn({1, 9});
   EXPECT_TRUE(same(row.to(Device::cuda()).expand({11, 9}).contiguous().to(Device::cpu()), row.expand({11, 9})));
 }
