@@ -93,7 +93,7 @@ struct DenseItem {
   int q0[3];
   int first_chunk, end_chunk;
 
-  __device__ DenseItem(const DenseParams& p, uint32_t index) {
+  __host__ __device__ DenseItem(const DenseParams& p, uint32_t index) {
     uint32_t w, h, d;
     index = p.column_tiles.divide(index, column_tile);
     index = p.phases.divide(index, phase);
@@ -108,11 +108,11 @@ struct DenseItem {
     first_chunk = static_cast<int>(split) * p.chunks_per_split;
     end_chunk = min(p.chunks, first_chunk + p.chunks_per_split);
   }
-  __device__ int stages(const DenseParams& p) const {
+  __host__ __device__ int stages(const DenseParams& p) const {
     return ((end_chunk - first_chunk) * p.phase[phase].steps + kStepsPerStage - 1) / kStepsPerStage;
   }
   /// Word of the item's first prepared weight.
-  __device__ int64_t first_weight(const DenseParams& p, int stage_floats) const {
+  __host__ __device__ int64_t first_weight(const DenseParams& p, int stage_floats) const {
     const DensePhase& mine = p.phase[phase];
     const int full = (p.chunks_per_split * mine.steps + kStepsPerStage - 1) / kStepsPerStage;
     const int64_t block = (int64_t{group} * p.column_tiles.divisor + column_tile) * p.splits.divisor + split;
@@ -154,12 +154,12 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
 }
 
 /// Words from the start of a halo stage to channel `c` of it.
-__device__ __forceinline__ int plane_word(const DenseParams& p, int c) {
+__host__ __device__ __forceinline__ int plane_word(const DenseParams& p, int c) {
   return c * p.plane_pitch + ((c >> 1) & 1) * p.plane_skew;
 }
 
 /// Byte offset in the halo of depth element `k` (0..7) of step `step` of a phase.
-__device__ inline uint32_t depth_offset(const DenseParams& p, const DensePhase& phase, int step, int k) {
+__host__ __device__ inline uint32_t depth_offset(const DenseParams& p, const DensePhase& phase, int step, int k) {
   const int taps = phase.window[0] * phase.window[1] * phase.window[2];
   const DenseDepth at = dense_depth(p, phase, step, k);
   const int tap = min(at.tap, taps - 1), channel = min(at.channel, p.chunk_channels - 1);  // beyond: zero weights
@@ -180,12 +180,12 @@ __device__ inline void build_table(const DenseParams& p, uint32_t table) {
 }
 
 /// Source position of an item's first halo element along `axis`.
-__device__ __forceinline__ int source_at(const DenseParams& p, const DenseItem& item, int axis) {
+__host__ __device__ __forceinline__ int source_at(const DenseParams& p, const DenseItem& item, int axis) {
   return item.q0[axis] * p.in_step[axis] * p.fill_step[axis] + p.phase[item.phase].off_min[axis];
 }
 
 /// Words by which an item's halo is moved in its stage, so that shared and global addresses agree modulo one copy.
-__device__ __forceinline__ uint32_t halo_shift(const DenseParams& p, const DenseItem& item) {
+__host__ __device__ __forceinline__ uint32_t halo_shift(const DenseParams& p, const DenseItem& item) {
   const int flat =
       (source_at(p, item, 0) * p.source_extent[1] + source_at(p, item, 1)) * p.source_extent[2] + source_at(p, item, 2);
   return static_cast<uint32_t>(flat) & static_cast<uint32_t>(p.fill_words - 1);
@@ -200,9 +200,9 @@ struct HaloFiller {
   int* const entries;  ///< shared: where each piece comes from; own pieces only
   const int thread;
 
-  __device__ int pieces() const { return p.halo_words / Words; }
+  __host__ __device__ int pieces() const { return p.halo_words / Words; }
 
-  __device__ void locate(const DenseItem& item) const {
+  __host__ __device__ void locate(const DenseItem& item) const {
     const int shift = static_cast<int>(halo_shift(p, item));
     const int origin[3] = {source_at(p, item, 0), source_at(p, item, 1), source_at(p, item, 2)};
     for (int piece = thread; piece < pieces(); piece += Traits::kFillThreads) {
@@ -221,7 +221,7 @@ struct HaloFiller {
   // An entry: the word offset of the piece, or -1 where it is padding. Four words: (offset / 4) * 8 + how many of them
   // exist, from the first; kSecondHalf where only the last two do.
   static constexpr int kSecondHalf = 5;
-  __device__ int encode(int start, int i2, bool row_exists) const {
+  __host__ __device__ int encode(int start, int i2, bool row_exists) const {
     const int exist = p.source_extent[2] - i2;
     if constexpr (Words < 4) {
       return row_exists && i2 >= 0 && exist > 0 ? start : -1;
@@ -235,7 +235,7 @@ struct HaloFiller {
     int offset;  ///< words
     int bytes;   ///< that exist; -8: the second half
   };
-  static __device__ Piece decode(int entry) {
+  static __host__ __device__ Piece decode(int entry) {
     if constexpr (Words < 4) {
       return {max(entry, 0), entry < 0 ? 0 : Words * 4};
     } else {

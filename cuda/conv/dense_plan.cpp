@@ -159,7 +159,9 @@ class Planner {
     const bool pitches_fit = c.folded && c.chunk_channels != 4 ? width.in_step % 4 != 0 : width.in_step % 2 != 0;
     if (!pitches_fit || width.fill_step != 1) return 1;
     const int64_t plane = width.source * c.axes[1].source * c.axes[0].source;
-    if (config_.alignment >= 16 && width.source % 2 == 0 && plane % 4 == 0) return 4;
+    const bool all_rows = c.axes[0].fill_step == 1 && c.axes[1].fill_step == 1;
+    const bool congruent = width.source % 4 == 0 || (width.source % 2 == 0 && plane % 4 == 0 && all_rows);
+    if (config_.alignment >= 16 && congruent) return 4;
     return config_.alignment >= 8 && width.source % 2 == 0 ? 2 : 1;
   }
 

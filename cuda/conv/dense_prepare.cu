@@ -30,21 +30,6 @@ struct PrepareParams {
   bool forward;
 };
 
-/// The kernel's tap along one axis that links output `j` of a group with source offset `offset`, or -1.
-__device__ int tap_at(const DenseAxisMap& m, bool forward, int j, int offset) {
-  const int distance = forward ? offset + m.padding - m.stride * j : j + m.padding - m.stride * offset;
-  if (distance < 0 || distance % m.dilation != 0) return -1;
-  const int tap = distance / m.dilation;
-  return tap < m.kernel ? tap : -1;
-}
-
-struct Column {
-  int channel;
-  int j;  ///< flat place in the group
-};
-
-__device__ Column column_at(const PrepareParams& q, int column) { return {column / q.group, column % q.group}; }
-
 /// A share of the prepared weights: up to kStepsPerBlock steps of one channel chunk, all columns of a tile. The steps
 /// that pad the last stage belong to a split's last chunk. Prepared order: phase, group, column tile, split, step, part
 /// (high, low), then core matrices.
@@ -78,37 +63,19 @@ struct Slab {
   }
 };
 
-/// Flat kernel tap that group position `j` has at (step, k), or -1.
-__device__ int kernel_tap(const DenseParams& p, const PrepareParams& q, const DensePhase& phase, int step, int k,
-                          int j) {
-  const int tap = dense_depth(p, phase, step, k).tap;
-  if (step >= phase.steps || tap >= phase.window[0] * phase.window[1] * phase.window[2]) return -1;
-  const int at[3] = {tap / (phase.window[1] * phase.window[2]), tap / phase.window[2] % phase.window[1],
-                     tap % phase.window[2]};
-  const int own[3] = {j / (q.map[1].group * q.map[2].group), j / q.map[2].group % q.map[1].group, j % q.map[2].group};
-  int flat = 0;
-  for (int axis = 0; axis < 3; ++axis) {
-    const int offset = phase.off_min[axis] + at[axis] * q.map[axis].tap_step;
-    const int one = tap_at(q.map[axis], q.forward, phase.j0[axis] + own[axis], offset);
-    if (one < 0) return -1;
-    flat = flat * q.map[axis].kernel + one;
-  }
-  return flat;
-}
-
 /// The slab's weights. taps[(step * depths + k) * J + j] are worked out once; depths is 1 where k only picks a channel.
 __device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, const Slab& slab, int* taps) {
   const int depths = p.folded ? 8 : 1;
   const int steps = slab.end_step - slab.first_step;
   for (int i = static_cast<int>(threadIdx.x); i < steps * depths * q.group; i += kThreads) {
     const int step = slab.first_step + i / (depths * q.group);
-    taps[i] = kernel_tap(p, q, slab.phase, step, i / q.group % depths, i % q.group);
+    taps[i] = dense_kernel_tap(p, q.map, q.forward, slab.phase, step, i / q.group % depths, i % q.group);
   }
   __syncthreads();
   const int step_words = q.column_tile * 8;
   for (int word = static_cast<int>(threadIdx.x); word < step_words; word += kThreads) {
     const int n = word / 64 * 8 + word % 32 / 4, k = word / 32 % 2 * 4 + word % 4;  // core_matrix_word, backwards
-    const Column own = column_at(q, slab.tile * q.column_tile + n);
+    const DensePlace own = dense_place(q.map, slab.tile * q.column_tile + n);
     float value[kStepsPerBlock];  // all loads before the first store
 #pragma unroll
     for (int i = 0; i < kStepsPerBlock; ++i) {
@@ -137,15 +104,10 @@ __device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, co
 }
 
 __device__ void prepare_column(const DenseParams& p, const PrepareParams& q, int64_t index) {
-  const Column own = column_at(q, static_cast<int>(index % p.columns_per_group));
-  DenseColumn column{kDenseNowhere, 0, 0};
-  if (own.channel < p.target_channels) {
-    const int w = own.j % q.map[2].group, h = own.j / q.map[2].group % q.map[1].group;
-    const int d = own.j / (q.map[1].group * q.map[2].group);
-    const int64_t within = (int64_t{d} * p.target_extent[1] + h) * p.target_extent[2] + w;
-    column.offset = (own.channel * p.target_plane + within) * static_cast<int64_t>(sizeof(float));
-    column.j = static_cast<uint32_t>(d) << 20 | static_cast<uint32_t>(h) << 10 | static_cast<uint32_t>(w);
-    if (q.bias != nullptr) column.bias = q.bias[index / p.columns_per_group * p.target_channels + own.channel];
+  const DensePlace own = dense_place(q.map, static_cast<int>(index % p.columns_per_group));
+  DenseColumn column = dense_column(p, q.map, own);
+  if (q.bias != nullptr && own.channel < p.target_channels) {
+    column.bias = q.bias[index / p.columns_per_group * p.target_channels + own.channel];
   }
   q.columns[index] = column;
 }

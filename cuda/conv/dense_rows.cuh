@@ -10,7 +10,7 @@ struct DenseRow {
   int d, h, w;
   bool inside;  ///< the tile may have fewer rows than the kernel computes
 
-  __device__ DenseRow(const DenseParams& p, int row) {
+  __host__ __device__ DenseRow(const DenseParams& p, int row) {
     uint32_t run, line;
     const uint32_t slice = p.by_tile_height.divide(p.by_tile_runs.divide(static_cast<uint32_t>(row) / 8, run), line);
     d = static_cast<int>(slice);
@@ -19,7 +19,7 @@ struct DenseRow {
     inside = d < p.tile[0];
   }
   /// Bytes from the start of a halo stage to what the row reads at offset 0.
-  __device__ uint32_t halo_byte(const DenseParams& p) const {
+  __host__ __device__ uint32_t halo_byte(const DenseParams& p) const {
     if (!inside) return 0;
     const int word = (d * p.in_step[0] * p.halo_height + h * p.in_step[1]) * p.halo_pitch + w * p.in_step[2];
     return static_cast<uint32_t>(word) * 4;
@@ -34,7 +34,7 @@ struct DenseRowTarget {
   uint32_t skip;    ///< three fields: positions before the first that exists
 
   DenseRowTarget() = default;
-  __device__ DenseRowTarget(const DenseParams& p, const DenseItem& item, const DenseRow& row) {
+  __host__ __device__ DenseRowTarget(const DenseParams& p, const DenseItem& item, const DenseRow& row) {
     const DensePhase& phase = p.phase[item.phase];
     const int at[3] = {(item.q0[0] + row.d) * p.out_step[0] + phase.j0[0],
                        (item.q0[1] + row.h) * p.out_step[1] + phase.j0[1],
@@ -54,9 +54,9 @@ struct DenseRowTarget {
             : kDenseNowhere;
   }
   /// Whether the position `j` (DenseColumn) further on exists: no field falls below its guard bit.
-  __device__ bool has(uint32_t j) const { return ((limit - j) & ((j | kGuards) - skip) & kGuards) == kGuards; }
+  __host__ __device__ bool has(uint32_t j) const { return ((limit - j) & ((j | kGuards) - skip) & kGuards) == kGuards; }
   /// Some positions of the group exist and some do not.
-  __device__ bool partial(uint32_t last_j) const { return address >= 0 && !(has(0) && has(last_j)); }
+  __host__ __device__ bool partial(uint32_t last_j) const { return address >= 0 && !(has(0) && has(last_j)); }
 };
 static_assert(sizeof(DenseRowTarget) == 16 && sizeof(DenseColumn) == 16);
 

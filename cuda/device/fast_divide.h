@@ -19,9 +19,15 @@ struct FastDivide {
   }
 
 #ifdef __CUDACC__
-  __device__ __forceinline__ uint32_t divide(uint32_t n) const { return (__umulhi(n, multiplier) + n) >> shift; }
+  __host__ __device__ __forceinline__ uint32_t divide(uint32_t n) const {
+#ifdef __CUDA_ARCH__
+    return (__umulhi(n, multiplier) + n) >> shift;
+#else
+    return n / divisor;
+#endif
+  }
   /// Quotient; `remainder` by reference.
-  __device__ __forceinline__ uint32_t divide(uint32_t n, uint32_t& remainder) const {
+  __host__ __device__ __forceinline__ uint32_t divide(uint32_t n, uint32_t& remainder) const {
     const uint32_t quotient = divide(n);
     remainder = n - quotient * divisor;
     return quotient;

@@ -1,0 +1,213 @@
+// The dense engine's index arithmetic, run on the CPU: plans, halo fill, offset table, weights, rows and columns of
+// every work item, put together as the kernel does and compared with plain loops. Needs no GPU.
+#include <halo/cuda/conv/dense_plan.h>
+#include <halo/cuda/conv/dense_rows.cuh>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace halo::cuda::conv {
+namespace {
+
+using Values = std::vector<float>;
+using Traits = DenseTraits<64, 1, 3, 1>;  // the filler needs one; no number of it matters here
+
+/// Small integers, so that every sum is exact.
+Values integers(int64_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  Values v(static_cast<std::size_t>(count));
+  for (float& value : v) value = static_cast<float>(static_cast<int>(generator() % 7) - 3);
+  return v;
+}
+
+/// The pass as plain loops: scatter of every product.
+Values plain(const ConvProblem& p, bool forward, const Values& source, const Values& w) {
+  Values target(static_cast<std::size_t>(forward ? p.y_numel() : p.x_numel()), 0.0f);
+  const int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  for (int64_t row = 0; row < p.batch * p.out_channels * p.output_positions(); ++row) {
+    const int64_t flat = row % p.output_positions(), co = row / p.output_positions() % p.out_channels;
+    const int64_t n = row / p.output_positions() / p.out_channels;
+    for (int64_t tap = 0; tap < p.taps(); ++tap) {
+      const int64_t o[3] = {flat / (p.output[1] * p.output[2]), flat / p.output[2] % p.output[1], flat % p.output[2]};
+      const int64_t k[3] = {tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]};
+      int64_t from = 0;
+      bool inside = true;
+      for (std::size_t axis = 0; axis < 3; ++axis) {
+        const int64_t i = o[axis] * p.stride[axis] + k[axis] * p.dilation[axis] - p.padding_before[axis];
+        inside = inside && i >= 0 && i < p.input[axis];
+        from = from * p.input[axis] + i;
+      }
+      if (!inside) continue;
+      for (int64_t c = 0; c < in; ++c) {
+        const auto x = static_cast<std::size_t>((n * p.in_channels + co / out * in + c) * p.input_positions() + from);
+        const auto weight = static_cast<std::size_t>((co * in + c) * p.taps() + tap);
+        const auto y = static_cast<std::size_t>(row);
+        (forward ? target[y] : target[x]) += source[forward ? x : y] * w[weight];
+      }
+    }
+  }
+  return target;
+}
+
+/// One item's halo stage as the copying warps leave it; NaN where nothing was written.
+template <int Words>
+Values fill_stage(const DenseParams& p, const DenseItem& item, int chunk) {
+  Values stage(static_cast<std::size_t>(p.halo_stage_words), std::numeric_limits<float>::quiet_NaN());
+  std::vector<int> entries(static_cast<std::size_t>(p.halo_words));
+  for (int thread = 0; thread < Traits::kFillThreads; ++thread) {
+    HaloFiller<Traits, Words>{p, entries.data(), thread}.locate(item);
+  }
+  const int64_t first = (int64_t{item.n} * p.groups.divisor + item.group) * p.channels + chunk * p.chunk_channels;
+  for (int c = 0; c < p.chunk_channels; ++c) {
+    const float* base = p.source + (first + c) * p.source_plane;
+    const bool real = chunk * p.chunk_channels + c < p.channels;
+    for (int piece = 0; piece < p.halo_words / Words; ++piece) {
+      const auto source = HaloFiller<Traits, Words>::decode(entries[static_cast<std::size_t>(piece)]);
+      if (source.bytes != 0 && real && Words > 1) {  // both sides aligned
+        EXPECT_EQ((base - p.source + source.offset - (source.bytes < 0 ? 2 : 0)) % Words, 0);
+        EXPECT_EQ(plane_word(p, c) % Words, 0);
+      }
+      for (int word = 0; word < Words; ++word) {
+        const int skipped = source.bytes < 0 ? 2 : 0;
+        const int count = source.bytes < 0 ? 4 : source.bytes / 4;
+        const bool exists = real && word >= skipped && word < count;
+        stage[static_cast<std::size_t>(plane_word(p, c) + piece * Words + word)] =
+            exists ? base[source.offset + word - skipped] : 0.0f;
+      }
+    }
+  }
+  return stage;
+}
+
+Values fill_stage(const DenseParams& p, const DenseItem& item, int chunk) {
+  if (p.fill_words == 4) return fill_stage<4>(p, item, chunk);
+  return p.fill_words == 2 ? fill_stage<2>(p, item, chunk) : fill_stage<1>(p, item, chunk);
+}
+
+/// The weight that the preparation kernel gives (column, step of the chunk, k).
+float weight_of(const DensePlan& plan, const DenseParams& p, const DenseItem& item, int chunk, int column, int step,
+                int k, const Values& w) {
+  const DensePhase& phase = p.phase[item.phase];
+  const DensePlace own = dense_place(plan.map, column);
+  const DenseDepth depth = dense_depth(p, phase, step, k);
+  const int tap = dense_kernel_tap(p, plan.map, plan.forward, phase, step, p.folded ? k : 0, own.j);
+  const int channel = chunk * p.chunk_channels + depth.channel;
+  if (tap < 0 || depth.channel >= p.chunk_channels || channel >= p.channels || own.channel >= p.target_channels) {
+    return 0;
+  }
+  const int64_t group = item.group;
+  const int64_t row = plan.forward ? (group * p.target_channels + own.channel) * p.channels + channel
+                                   : (group * p.channels + channel) * p.target_channels + own.channel;
+  return w[static_cast<std::size_t>(row * plan.problem.taps() + tap)];
+}
+
+/// Runs the plan on the CPU. Returns how many outputs were stored more than once.
+int64_t run(const DensePlan& plan, const Values& source, const Values& w, Values& target, Values& written) {
+  DenseParams p = plan.params;
+  p.source = source.data();
+  p.target = target.data();
+  const DenseVariant& variant = kDenseVariants[plan.variant];
+  int64_t twice = 0;
+  for (uint32_t work = 0; work < static_cast<uint32_t>(p.work_items); ++work) {
+    const DenseItem item(p, work);
+    const DensePhase& phase = p.phase[item.phase];
+    std::vector<double> sums(static_cast<std::size_t>(variant.rows() * variant.columns), 0.0);
+    for (int chunk = item.first_chunk; chunk < item.end_chunk; ++chunk) {
+      const Values stage = fill_stage(p, item, chunk);
+      for (int step = 0; step < phase.steps; ++step) {
+        for (int k = 0; k < 8; ++k) {
+          const uint32_t offset = depth_offset(p, phase, step, k) / 4 + halo_shift(p, item);
+          for (int column = 0; column < variant.columns; ++column) {
+            const int in_group = static_cast<int>(item.column_tile) * variant.columns + column;
+            const float weight = weight_of(plan, p, item, chunk, in_group, step, k, w);
+            if (weight == 0) continue;
+            for (int row = 0; row < variant.rows(); ++row) {
+              const uint32_t at = DenseRow(p, row).halo_byte(p) / 4 + offset;
+              sums[static_cast<std::size_t>(row * variant.columns + column)] += weight * stage.at(at);
+            }
+          }
+        }
+      }
+    }
+    for (int row = 0; row < variant.rows(); ++row) {
+      const DenseRowTarget to(p, item, DenseRow(p, row));
+      for (int column = 0; column < variant.columns; ++column) {
+        const int in_group = static_cast<int>(item.column_tile) * variant.columns + column;
+        const DenseColumn c = dense_column(p, plan.map, dense_place(plan.map, in_group));
+        const int64_t address = to.address + c.offset;
+        if (address < 0 || !to.has(c.j)) continue;
+        const auto index = static_cast<std::size_t>(reinterpret_cast<float*>(address) - p.target);
+        twice += written.at(index) != 0 && plan.splits == 1;
+        written.at(index) = 1;
+        target.at(index) += static_cast<float>(sums[static_cast<std::size_t>(row * variant.columns + column)]);
+      }
+    }
+  }
+  return twice;
+}
+
+std::vector<ConvProblem> problems(int count) {
+  std::vector<ConvProblem> result;
+  std::mt19937 generator(3);
+  const auto pick = [&](std::initializer_list<int64_t> from) { return from.begin()[generator() % from.size()]; };
+  while (static_cast<int>(result.size()) < count) {
+    const int rank = 1 + static_cast<int>(generator() % 3);
+    const int64_t groups = pick({1, 1, 2}), in = groups * pick({1, 3, 8, 11}), out = groups * pick({1, 3, 9, 16});
+    std::vector<int64_t> x{pick({1, 2}), in}, w{out, in / groups};
+    ConvOptions options;
+    options.groups = groups;
+    for (int axis = 0; axis < rank; ++axis) {
+      x.push_back(rank == 1 ? pick({1, 13, 70, 98}) : rank == 2 ? pick({1, 6, 14, 17, 22}) : pick({2, 5, 6}));
+      w.push_back(pick({1, 2, 3, 3, 5}));
+      options.stride.push_back(pick({1, 1, 1, 2, 3, 4}));
+      options.padding.push_back(pick({0, 1, 2, 3}));
+      options.dilation.push_back(pick({1, 1, 2, 3}));
+    }
+    try {
+      result.push_back(ConvProblem::conv("test", x, w, options));
+    } catch (const ArgumentError&) {  // the kernel does not fit the padded input: draw again
+    }
+  }
+  return result;
+}
+
+TEST(DensePlan, GivesThePassOfEveryProblem) {
+  unsigned seed = 0;
+  for (const ConvProblem& problem : problems(400)) {
+    for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput}) {
+      ConvConfig config;
+      config.pass = pass;
+      config.precision = ++seed % 3 == 0 ? Precision::TF32 : Precision::Float32;
+      config.alignment = seed % 5 == 0 ? 4 : 16;
+      const auto plan = plan_dense(problem, config, 132);
+      if (!plan.has_value()) {  // too many phases of a stride
+        EXPECT_GT(problem.stride[0] * problem.stride[1] * problem.stride[2], 16) << problem.str();
+        continue;
+      }
+      EXPECT_LE(plan->workspace_bytes, kWorkspaceCap);
+      EXPECT_LE(plan->shared_bytes, 227u * 1024u);
+      const bool forward = pass == ConvPass::Forward;
+      const Values source = integers(forward ? problem.x_numel() : problem.y_numel(), seed);
+      const Values w = integers(problem.w_numel(), seed + 1);
+      const Values expected = plain(problem, forward, source, w);
+      // Splits write partial results one behind the other.
+      const std::size_t copies = plan->params.target_numel == 0 ? 1 : static_cast<std::size_t>(plan->splits);
+      Values target(expected.size() * copies, 0.0f), written(expected.size() * copies, 0.0f);
+      EXPECT_EQ(run(*plan, source, w, target, written), 0) << problem.str();
+      for (std::size_t i = expected.size(); i < target.size(); ++i) target[i % expected.size()] += target[i];
+      target.resize(expected.size());
+      EXPECT_EQ(target, expected) << problem.str() << ' ' << name(pass) << " alignment " << config.alignment;
+      const auto count = std::count(written.begin(), written.end(), 1.0f);
+      if (!plan->clear_target) {
+        EXPECT_EQ(static_cast<std::size_t>(count), written.size()) << problem.str();
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halo::cuda::conv
