@@ -207,7 +207,7 @@ struct DenseConsumer {
   /// What lane `lane` stores in turn `i` of a block of 8 columns.
   struct Place {
     int row, column;
-    __device__ __forceinline__ Place(int span_log2, int i, int lane) {
+    __host__ __device__ __forceinline__ Place(int span_log2, int i, int lane) {
       const int flat = i * 32 + lane;  // over (channel, row, neighbouring position)
       const int within = flat & ((kStoreRows << span_log2) - 1);
       row = within >> span_log2;

@@ -161,7 +161,7 @@ class Planner {
     const int64_t plane = width.source * c.axes[1].source * c.axes[0].source;
     const bool all_rows = c.axes[0].fill_step == 1 && c.axes[1].fill_step == 1;
     const bool congruent = width.source % 4 == 0 || (width.source % 2 == 0 && plane % 4 == 0 && all_rows);
-    if (config_.alignment >= 16 && congruent) return 4;
+    if (config_.alignment >= 16 && congruent && plane < (int64_t{1} << 30)) return 4;  // HaloFiller packs offsets
     return config_.alignment >= 8 && width.source % 2 == 0 ? 2 : 1;
   }
 

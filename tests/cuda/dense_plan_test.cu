@@ -1,11 +1,13 @@
 // The dense engine's index arithmetic, run on the CPU: plans, halo fill, offset table, weights, rows and columns of
 // every work item, put together as the kernel does and compared with plain loops. Needs no GPU.
+#include <halo/cuda/conv/dense_consume.cuh>
 #include <halo/cuda/conv/dense_plan.h>
-#include <halo/cuda/conv/dense_rows.cuh>
 
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -207,6 +209,36 @@ TEST(DensePlan, GivesThePassOfEveryProblem) {
       }
     }
   }
+}
+
+/// The turned block of 8 columns: every element is stored once, and neighbouring lanes store neighbouring elements of
+/// (channel, row, position).
+template <int RowTiles>
+void check_places() {
+  using Consumer = DenseConsumer<DenseTraits<64, RowTiles, 3, 3>>;
+  for (int span = 0; span <= 3; ++span) {
+    std::set<std::pair<int, int>> seen;
+    int next = 0;
+    for (int i = 0; i < Consumer::kTurns; ++i) {
+      for (int lane = 0; lane < 32; ++lane, ++next) {
+        const typename Consumer::Place place(span, i, lane);
+        EXPECT_TRUE(seen.emplace(place.row, place.column).second);
+        const int width = 1 << span;
+        const int flat = (place.column / width * Consumer::kStoreRows + place.row) * width + place.column % width;
+        EXPECT_EQ(flat, next);
+        if (span == 0) {  // what store() relies on where a lane keeps its row
+          EXPECT_EQ(place.row, lane % Consumer::kStoreRows);
+          EXPECT_EQ(place.column, i * (32 / Consumer::kStoreRows) + lane / Consumer::kStoreRows);
+        }
+      }
+    }
+    EXPECT_EQ(static_cast<int>(seen.size()), 8 * Consumer::kStoreRows);
+  }
+}
+
+TEST(DensePlan, TurnsEveryElementOnce) {
+  check_places<1>();
+  check_places<2>();
 }
 
 }  // namespace
