@@ -52,11 +52,6 @@ struct DenseWeightTile {
   static constexpr int kHalves = N / kWgmmaColumns;
   static constexpr int kTiles = dense_weight_row_tiles(N);
   static constexpr int kPromoteSteps = 4;
-#ifdef K2_NO_TURNS
-  static constexpr bool kTurns = false;
-#else
-  static constexpr bool kTurns = true;
-#endif
   static constexpr int kThreads = (kConsumers + 1) * 128;
   /// Registers a thread: entry has 128 (65,536 / 512).
   static constexpr int kConsumerRegisters = 152;
@@ -120,6 +115,12 @@ struct Block {
   }
 };
 
+/// What consumers need to know of a stage beside its data: four words.
+///   x, y  bit 4u + c: whether positions 8u + c, and 8u + c + 4, exist (c < 4)
+///   z     where the stage's first line begins in its box
+///   w     not zero where some position does not exist
+constexpr int kNoteBytes = 16;
+
 /// A position in a ring of buffers: its index and the parity of its round.
 struct Slot {
   int index = 0;
@@ -151,17 +152,12 @@ struct Shared {
   __device__ uint32_t full(int slot) const { return barriers + (kMaxStages + slot) * 8; }
   /// The consumers are done with that stage.
   __device__ uint32_t empty(int slot) const { return barriers + (2 * kMaxStages + slot) * 8; }
-  __device__ uint32_t masks(int slot) const { return barriers + 3 * kMaxStages * 8 + slot * 16; }
+  __device__ uint32_t note(int slot) const { return barriers + 3 * kMaxStages * 8 + slot * kNoteBytes; }
 };
 
 __device__ __forceinline__ float load_shared(uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
-  return value;
-}
-__device__ __forceinline__ int load_shared_word(uint32_t address) {
-  int value;
-  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(address));
   return value;
 }
 __device__ __forceinline__ int2 load_shared_pair(uint32_t address) {
@@ -201,25 +197,6 @@ __device__ __forceinline__ Tf32Pair to_tf32(float value) {
   return {Cheap ? __float_as_uint(value) + kTf32HalfUlp : round_tf32_finite(value), 0};
 }
 
-/// A stage's mask for the threads that are `lane` modulo 4. Bit 2u + h: whether position 8u + lane + 4h exists; bit 31:
-/// whether some position does not. The producer adds, from kShiftBit on, where the stage's first line begins in its
-/// box.
-constexpr int kShiftBit = 16;
-constexpr uint32_t kRagged = 0x80000000u;
-
-__device__ __forceinline__ uint32_t position_mask(const DenseWeightGeometry& g, const Cursor& at, int lane) {
-  const int columns = g.positions[2] - at.column_block * 8 * g.row_steps;
-  const int lines = g.positions[1] - at.row_block * g.step_rows;
-  if (columns >= 8 * g.row_steps && lines >= g.step_rows) return 0;
-  uint32_t mask = kRagged;
-  for (int u = 0; u < g.steps; ++u) {
-    const int line = u / g.row_steps, column = (u - line * g.row_steps) * 8 + lane;
-    if (line < lines && column < columns) mask |= 1u << (2 * u);
-    if (line < lines && column + 4 < columns) mask |= 2u << (2 * u);
-  }
-  return mask;
-}
-
 /// Where each column lies in a line of the raw boxes (words), its folded tap, and (from bit 8) its flat index modulo 4.
 __device__ __forceinline__ void fill_column_table(const DenseWeightGeometry& g, const Block& block,
                                                   const Shared& shared, int tile_columns) {
@@ -236,12 +213,16 @@ __device__ __forceinline__ void fill_column_table(const DenseWeightGeometry& g, 
   }
 }
 
-/// The loading warpgroup.
+/// The loading warpgroup. Each stage costs it little arithmetic: what does not change is computed by the constructor.
 template <class Tile>
 class Producer {
  public:
   __device__ __forceinline__ Producer(const DenseWeightParams& params, const Block& b, const Shared& s, int t)
-      : p(params), g(params.geometry), block(b), shared(s), thread(t) {}
+      : p(params), g(params.geometry), block(b), shared(s), lane(t % 32), warp(t / 32), thread(t) {
+    line = thread % 16 / (2 * g.row_steps);
+    box_major = warp == 0 ? (lane >> g.gathered.period / 2) / g.lines : (lane >> g.streamed.period / 2) / g.fold_taps;
+    step_line = lane / 4 / g.row_steps;
+  }
 
   __device__ __forceinline__ void produce() {
     Cursor at(g, block.first_stage), next = at;
@@ -265,12 +246,7 @@ class Producer {
       barrier_wait(shared.fetched(gathered.index), gathered.parity);
       patch(at, gathered.index, raw.index);
       convert(at, shared.raw(raw.index), shared.streamed(tile.index));
-      if (thread < 4) {
-        int flat;
-        gathered_line(at, 0, 0, flat);
-        const uint32_t begin = shift(g.gathered, first_gathered(at), 0, flat, p.gathered_shift);
-        store_shared(shared.masks(tile.index) + thread * 4, position_mask(g, at, thread) | begin << kShiftBit);
-      }
+      if (warp == 3) write_note(at, shared.note(tile.index));
       fence_async_proxy();
       barrier_arrive(shared.full(tile.index));
       sync();
@@ -286,42 +262,40 @@ class Producer {
 
   static __device__ __forceinline__ void sync() { asm volatile("bar.sync 7, 128;" ::: "memory"); }
 
-  __device__ __forceinline__ int64_t first_gathered(const Cursor& at) const {
-    return (static_cast<int64_t>(at.batch) * g.groups + block.group) * g.group_channels + block.first_channel;
+  /// Flat channel of the block's first one in a batch.
+  __device__ __forceinline__ int first_gathered(const Cursor& at) const {
+    return (at.batch * g.groups + block.group) * g.group_channels + block.first_channel;
   }
-  __device__ __forceinline__ int64_t first_streamed(const Cursor& at) const {
-    return (static_cast<int64_t>(at.batch) * g.groups + block.group) * g.streamed_channels + block.first_column;
+  __device__ __forceinline__ int first_streamed(const Cursor& at) const {
+    return (at.batch * g.groups + block.group) * g.streamed_channels + block.first_column;
   }
   __device__ __forceinline__ int left_edge(const Cursor& at) const {
     return at.column_block * g.row_steps * 8 * g.stride[2] - g.pad[2];
   }
-  /// Flat position of a stored line's first word, or -1 if the line is outside the tensor. The word may be outside.
-  __device__ __forceinline__ bool gathered_line(const Cursor& at, int plane, int line, int& flat) const {
+  /// Position in its plane of a stored line's first word, and whether the line (not the word) is inside the tensor.
+  __device__ __forceinline__ bool gathered_line(const Cursor& at, int plane, int row, int& flat) const {
     const int z = at.depth * g.stride[0] - g.pad[0] + plane * g.line_step[0];
-    const int y = at.row_block * g.step_rows * g.stride[1] - g.pad[1] + line * g.line_step[1];
+    const int y = at.row_block * g.step_rows * g.stride[1] - g.pad[1] + row * g.line_step[1];
     flat = (z * g.extent[1] + y) * g.extent[2] + left_edge(at);
     return static_cast<unsigned>(z) < static_cast<unsigned>(g.extent[0]) &&
            static_cast<unsigned>(y) < static_cast<unsigned>(g.extent[1]);
   }
-  __device__ __forceinline__ bool streamed_line(const Cursor& at, int line, int tap, int& flat) const {
+  __device__ __forceinline__ bool streamed_line(const Cursor& at, int row, int tap, int& flat) const {
     const int shift = g.fold_pad - tap * g.fold_dilation;
-    const int h = at.row_block * g.step_rows + line;
+    const int h = at.row_block * g.step_rows + row;
     const int z = at.depth + (g.fold_axis == 0 ? shift : 0), y = h + (g.fold_axis == 1 ? shift : 0);
     flat = (z * g.streamed_extent[1] + y) * g.streamed_extent[2] + at.column_block * g.row_steps * 8;
-    return line < g.step_rows && h < g.positions[1] &&
+    return row < g.step_rows && h < g.positions[1] &&
            static_cast<unsigned>(z) < static_cast<unsigned>(g.streamed_extent[0]) &&
            static_cast<unsigned>(y) < static_cast<unsigned>(g.streamed_extent[1]);
   }
-
-  /// Flat index in the tensor, modulo 4, of a line of channel `first` plus `channel` that begins at `flat` in its
-  /// plane.
-  static __device__ __forceinline__ int shift(const PlaneMatrix& m, int64_t first, int channel, int flat, int base) {
-    return (static_cast<int>((first + channel & 3) * (m.plane & 3)) + flat + base) & 3;
+  /// Index in the tensor, modulo 4, of position `flat` of a channel; `base` is the tensor's own, from its map's base.
+  static __device__ __forceinline__ int shift(const PlaneMatrix& m, int channel, int flat, int base) {
+    return ((channel & 3) * static_cast<int>(m.plane & 3) + flat + base) & 3;
   }
 
   /// Starts the copies of a stage: a box a lane, the gathered operand by warp 0, the streamed one by warp 1.
   __device__ __forceinline__ void fetch(const Cursor& at, int gathered_slot, int raw_slot) const {
-    const int lane = thread % 32, warp = thread / 32;
     const uint32_t barrier = shared.fetched(gathered_slot);
     if (warp == 0) {
       const PlaneMatrix& m = g.gathered;
@@ -331,32 +305,37 @@ class Producer {
                           g.raw_lines() * g.streamed.period * g.streamed.box_channels * g.streamed.box_words;
         barrier_expect(barrier, words * 4);
       }
-      const int64_t first = first_gathered(at);
+      const int first = first_gathered(at);
+      int plane = box_major;
       for (int i = lane; i < boxes; i += 32) {
-        const int residue = i % m.period, line = i / m.period;
+        const int residue = i & (m.period - 1), row = i >> m.period / 2;
+        if (i >= 32) plane = row / g.lines;
         int flat;
-        const bool inside = gathered_line(at, line / g.lines, line % g.lines, flat);
-        const uint32_t to = shared.gathered(gathered_slot) + (line * g.line_pitch + residue * m.box_pitch) * 4;
-        fetch_box(to, &p.gathered_map, m, first + residue, inside, flat + p.gathered_shift, barrier);
+        const bool inside = gathered_line(at, plane, row - plane * g.lines, flat);
+        const int begin = row * g.line_pitch, early = begin % 32;
+        const uint32_t to = shared.gathered(gathered_slot) + (begin - early + residue * m.box_pitch) * 4;
+        fetch_box(to, &p.gathered_map, m, first + residue, inside, flat + p.gathered_shift, early, barrier);
       }
     } else if (warp == 1) {
       const PlaneMatrix& m = g.streamed;
-      const int64_t first = first_streamed(at);
+      const int first = first_streamed(at);
+      int own_line = box_major;
       for (int i = lane; i < g.raw_lines() * m.period; i += 32) {
-        const int residue = i % m.period, line = i / m.period;
+        const int residue = i & (m.period - 1), row = i >> m.period / 2;
+        if (i >= 32) own_line = row / g.fold_taps;
         int flat;
-        const bool inside = streamed_line(at, line / g.fold_taps, line % g.fold_taps, flat);
+        const bool inside = streamed_line(at, own_line, row - own_line * g.fold_taps, flat);
         fetch_box(shared.raw(raw_slot) + i * m.box_pitch * 4, &p.streamed_map, m, first + residue, inside,
-                  flat + p.streamed_shift, barrier);
+                  flat + p.streamed_shift, 0, barrier);
       }
     }
   }
 
   static __device__ __forceinline__ void fetch_box(uint32_t to, const CUtensorMap* map, const PlaneMatrix& m,
-                                                   int64_t channel, bool inside, int word, uint32_t barrier) {
-    const int row = static_cast<int>(channel / m.period);
-    const int residue = static_cast<int>(channel - static_cast<int64_t>(row) * m.period);
-    copy_box(to, map, inside ? (residue * static_cast<int>(m.plane) + word) & ~3 : kOutside, row, barrier);
+                                                   int channel, bool inside, int at, int early, uint32_t barrier) {
+    const int residue = channel & (m.period - 1);
+    const int corner = ((residue * static_cast<int>(m.plane) + at) & ~3) - early;
+    copy_box(to, map, inside ? corner : kOutside, channel >> m.period / 2, barrier);
   }
 
   /// Writes what the copy engine cannot: zeros left and right of a line where windows reach there, and channels beyond
@@ -364,18 +343,17 @@ class Producer {
   __device__ __forceinline__ void patch(const Cursor& at, int gathered_slot, int raw_slot) const {
     const PlaneMatrix& m = g.gathered;
     const int x0 = left_edge(at);
-    const int left = min(max(-x0, 0), m.box_words);
-    const int right = g.right_padding ? max(g.extent[2] - x0, 0) : m.box_words;
-    const int64_t first = first_gathered(at);
-    if (left > 0 || right < m.box_words || first + block.channels > m.tail()) {
+    const int left = min(max(-x0, 0), g.line_words);
+    const int right = g.right_padding ? max(g.extent[2] - x0, 0) : g.line_words;
+    const int first = first_gathered(at);
+    if (left > 0 || right < g.line_words || first + block.channels > m.tail()) {
       for (int i = thread; i < g.planes * g.lines * block.channels; i += 128) {
-        const int line = i / block.channels, channel = i - line * block.channels;
+        const int row = i / block.channels, channel = i - row * block.channels;
         int flat;
-        const bool inside = gathered_line(at, line / g.lines, line % g.lines, flat);
-        const int begin = shift(m, first, channel, flat, p.gathered_shift);
-        const uint32_t to =
-            shared.gathered(gathered_slot) + (line * g.line_pitch + m.channel_word(channel) + begin) * 4;
-        const int end = m.box_words - begin;
+        const bool inside = gathered_line(at, row / g.lines, row % g.lines, flat);
+        const int begin = shift(m, first + channel, flat, p.gathered_shift);
+        const uint32_t to = shared.gathered(gathered_slot) + (row * g.line_pitch + m.channel_word(channel) + begin) * 4;
+        const int end = g.line_words - begin;
         if (first + channel >= m.tail()) {
           const float* from = p.gathered + (first + channel) * m.plane + flat;
           for (int w = 0; w < end; ++w) {
@@ -388,21 +366,24 @@ class Producer {
         }
       }
     }
-    const PlaneMatrix& s = g.streamed;
     const int channels = block.columns / g.fold_taps;
-    if (first_streamed(at) + channels <= s.tail()) return;
+    if (first_streamed(at) + channels > g.streamed.tail()) patch_streamed(at, raw_slot, channels);
+  }
+
+  __device__ __forceinline__ void patch_streamed(const Cursor& at, int raw_slot, int channels) const {
+    const PlaneMatrix& m = g.streamed;
     const int w0 = at.column_block * g.row_steps * 8;
     for (int i = thread; i < g.raw_lines() * channels; i += 128) {
-      const int line = i / channels, channel = i - line * channels;
+      const int row = i / channels, channel = i - row * channels;
       const int64_t source = first_streamed(at) + channel;
-      if (source < s.tail()) continue;
+      if (source < m.tail()) continue;
       int flat;
-      const bool inside = streamed_line(at, line / g.fold_taps, line % g.fold_taps, flat);
-      const int begin = shift(s, source, 0, flat, p.streamed_shift);
-      const uint32_t to = shared.raw(raw_slot) + (line * s.period * s.box_pitch + s.channel_word(channel) + begin) * 4;
-      for (int w = 0; w < s.box_words - begin; ++w) {
+      const bool inside = streamed_line(at, row / g.fold_taps, row % g.fold_taps, flat);
+      const int begin = shift(m, static_cast<int>(source), flat, p.streamed_shift);
+      const uint32_t to = shared.raw(raw_slot) + (row * m.period * m.box_pitch + m.channel_word(channel) + begin) * 4;
+      for (int w = 0; w < m.box_words - begin; ++w) {
         const bool valid = inside && w0 + w < g.streamed_extent[2];
-        store_shared(to + w * 4, valid ? __float_as_uint(p.streamed[source * s.plane + flat + w]) : 0);
+        store_shared(to + w * 4, valid ? __float_as_uint(p.streamed[source * m.plane + flat + w]) : 0);
       }
     }
     sync();
@@ -411,41 +392,63 @@ class Producer {
   /// Raw boxes to high and low core matrices. A thread takes four positions of every eighth column; the pitch spreads
   /// the stores of neighbouring threads over the banks.
   __device__ __forceinline__ void convert(const Cursor& at, uint32_t raw, uint32_t tile) const {
-    constexpr int kBatch = Tile::kColumns % 32 == 0 ? 4 : 2;
-    const int quad = thread % 16;
-    if (quad >= 2 * g.steps) return;
-    const int line = quad / (2 * g.row_steps), word = (quad - line * 2 * g.row_steps) * 4;
+    if (thread % 16 >= 2 * g.steps) return;
+    const int word = (thread % 16 - line * 2 * g.row_steps) * 4;
+    int flat;
+    const bool first_tap = streamed_line(at, line, 0, flat);
     const int left = g.streamed_extent[2] - (at.column_block * g.row_steps * 8 + word);  // positions of this line
-    uint32_t valid = 0;                                                                  // bit t: of folded tap t
-    for (int tap = 0; tap < g.fold_taps; ++tap) {
-      int flat;
+    const int first_shift = shift(g.streamed, first_streamed(at), flat, p.streamed_shift);
+    uint32_t valid = first_tap;  // bit t: of folded tap t
+    for (int tap = 1; tap < g.fold_taps; ++tap)
       valid |= static_cast<uint32_t>(streamed_line(at, line, tap, flat)) << tap;
-    }
     const bool whole = left >= 4 && valid == (1u << g.fold_taps) - 1;
     const uint32_t from = raw + (line * g.fold_taps * g.streamed.period * g.streamed.box_pitch + word) * 4;
-    int flat;
-    streamed_line(at, line, 0, flat);
-    const int first_shift = shift(g.streamed, first_streamed(at), 0, flat, p.streamed_shift);
-    uint32_t table = shared.column_table + thread / 16 * kColumnEntryBytes;
-    uint32_t to = tile + quad * depth_pitch(Tile::kColumns) + thread / 16 * 16;
-#pragma unroll 1
+    const bool plain = whole && !g.streamed_shift;
+    const bool cheap = plain ? convert<true, true>(from, tile, first_shift, left, valid)
+                             : convert<true, false>(from, tile, first_shift, whole ? 4 : left, valid);
+    if (!cheap) convert<false, false>(from, tile, first_shift, left, valid);
+  }
+
+  /// All columns of this thread. `Plain`: whole, aligned quadruples. False if a number was not ordinary() and Cheap
+  /// conversion therefore wrong.
+  template <bool Cheap, bool Plain>
+  __device__ __forceinline__ bool convert(uint32_t from, uint32_t tile, int first_shift, int left,
+                                          uint32_t valid) const {
+    constexpr int kBatch = Tile::kColumns % 32 == 0 ? 4 : 2;
+    const uint32_t to = tile + thread % 16 * depth_pitch(Tile::kColumns) + thread / 16 * 16;
+    const uint32_t table = shared.column_table + thread / 16 * kColumnEntryBytes;
+    float magnitude = 0.0f;
+#pragma unroll(Cheap&& Plain ? 2 : 1)
     for (int batch = 0; batch < Tile::kColumns / 8 / kBatch; ++batch) {
-      float value[kBatch * 4];
+      float value[kBatch][4];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        const int2 entry = load_shared_pair(table + i * 8 * kColumnEntryBytes);
+        const int2 entry = load_shared_pair(table + (batch * kBatch + i) * 8 * kColumnEntryBytes);
         float4 v = load_shared_vector(from + entry.x * 4);
-        if (g.streamed_shift) v = advance(v, load_shared_vector(from + entry.x * 4 + 16), first_shift + (entry.y >> 8));
-        const int keep = whole ? 4 : (valid >> (entry.y & 31) & 1) != 0 ? left : 0;
-        value[i * 4] = keep > 0 ? v.x : 0.0f;
-        value[i * 4 + 1] = keep > 1 ? v.y : 0.0f;
-        value[i * 4 + 2] = keep > 2 ? v.z : 0.0f;
-        value[i * 4 + 3] = keep > 3 ? v.w : 0.0f;
+        int keep = 4;
+        if constexpr (!Plain) {
+          if (g.streamed_shift)
+            v = advance(v, load_shared_vector(from + entry.x * 4 + 16), first_shift + (entry.y >> 8));
+          keep = (valid >> (entry.y & 31) & 1) != 0 ? left : 0;
+        }
+        value[i][0] = keep > 0 ? v.x : 0.0f;
+        value[i][1] = keep > 1 ? v.y : 0.0f;
+        value[i][2] = keep > 2 ? v.z : 0.0f;
+        value[i][3] = keep > 3 ? v.w : 0.0f;
+        magnitude += fabsf(value[i][0]) + fabsf(value[i][1]) + (fabsf(value[i][2]) + fabsf(value[i][3]));
       }
-      ordinary(value) ? store<true>(value, to) : store<false>(value, to);
-      table += kBatch * 8 * kColumnEntryBytes;
-      to += kBatch * 8 * 16;
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        Tf32Pair pair[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) pair[j] = to_tf32<Tile::kSplit, Cheap>(value[i][j]);
+        const uint32_t high = to + (batch * kBatch + i) * 128;
+        store_shared(high, pair[0].high, pair[1].high, pair[2].high, pair[3].high);
+        if constexpr (Tile::kSplit)
+          store_shared(high + g.streamed_bytes / 2, pair[0].low, pair[1].low, pair[2].low, pair[3].low);
+      }
     }
+    return magnitude < kTf32Max;
   }
 
   /// Four of the eight words (a, b), from word `by` modulo 4 on.
@@ -455,24 +458,34 @@ class Producer {
     return a;
   }
 
-  template <bool Cheap, int Count>
-  __device__ __forceinline__ void store(const float (&value)[Count], uint32_t to) const {
-#pragma unroll
-    for (int i = 0; i < Count / 4; ++i) {
-      Tf32Pair pair[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) pair[j] = to_tf32<Tile::kSplit, Cheap>(value[i * 4 + j]);
-      store_shared(to + i * 128, pair[0].high, pair[1].high, pair[2].high, pair[3].high);
-      if constexpr (Tile::kSplit)
-        store_shared(to + i * 128 + g.streamed_bytes / 2, pair[0].low, pair[1].low, pair[2].low, pair[3].low);
-    }
+  __device__ __forceinline__ void write_note(const Cursor& at, uint32_t note) const {
+    const int columns = g.positions[2] - at.column_block * 8 * g.row_steps;
+    const int lines = g.positions[1] - at.row_block * g.step_rows;
+    const int step_column = (lane / 4 - step_line * g.row_steps) * 8 + lane % 4;
+    const uint32_t near = __ballot_sync(~0u, step_line < lines && step_column < columns);
+    const uint32_t far = __ballot_sync(~0u, step_line < lines && step_column + 4 < columns);
+    if (lane != 0) return;
+    int flat;
+    gathered_line(at, 0, 0, flat);
+    const bool ragged = columns < 8 * g.row_steps || lines < g.step_rows;
+    store_shared(note, near, far, shift(g.gathered, first_gathered(at), flat, p.gathered_shift), ragged);
   }
 
   const DenseWeightParams& p;
   const DenseWeightGeometry& g;
   const Block& block;
   const Shared& shared;
-  int thread;
+  const int lane, warp, thread;
+  int box_major;  ///< plane (warp 0) or line (warp 1) of the first box this lane fetches
+  int line;       ///< of the four positions this thread converts
+  int step_line;  ///< of the position that this lane's bit of a note stands for
+};
+
+/// What a consumer keeps of a stage's note.
+struct Note {
+  uint32_t address;
+  uint32_t begin;   ///< word z of the note
+  uint32_t ragged;  ///< word w
 };
 
 /// A warpgroup's share of a block: up to kTiles tiles of 64 rows, all columns.
@@ -535,38 +548,30 @@ struct Consumer {
     value[3] = load_shared(at + half + far);
   }
 
-  /// A fragments of `Steps` k8 steps. The mask clears positions beyond the end of a line, where the streamed operand is
+  /// A fragments of `Steps` k8 steps. It clears positions beyond the end of a line, where the streamed operand is
   /// zero but the gathered one may hold an infinity of other positions.
   template <int Steps>
   __device__ __forceinline__ void load(float (&value)[Steps * 4], int m, uint32_t gathered, int first,
-                                       uint32_t mask) const {
+                                       const Note& note) const {
     const auto& g = p.geometry;
     if (g.lines_shift) {
 #pragma unroll
       for (int u = 0; u < Steps; ++u) {
-        const uint32_t begin = (mask >> kShiftBit) + g.step_shift[first + u];
+        const uint32_t begin = note.begin + g.step_shift[first + u];
         load_step(&value[u * 4], gathered + g.step_offset[first + u] * 4, place(row[m][0], begin),
                   place(row[m][1], begin));
       }
     } else {
-      const uint32_t near = place(row[m][0], mask >> kShiftBit), far = place(row[m][1], mask >> kShiftBit);
+      const uint32_t near = place(row[m][0], note.begin), far = place(row[m][1], note.begin);
 #pragma unroll
       for (int u = 0; u < Steps; ++u) load_step(&value[u * 4], gathered + g.step_offset[first + u] * 4, near, far);
     }
-    if ((mask & kRagged) == 0) return;
-    const uint32_t keep = mask >> (2 * first);
+    if (note.ragged == 0) return;
+    const int2 exists = load_shared_pair(note.address);
+    const uint32_t near = static_cast<uint32_t>(exists.x) >> (4 * first + thread % 4);
+    const uint32_t far = static_cast<uint32_t>(exists.y) >> (4 * first + thread % 4);
 #pragma unroll
-    for (int i = 0; i < Steps * 4; ++i) value[i] = keep >> (i / 2) & 1 ? value[i] : 0.0f;
-  }
-
-  /// Warpgroups take turns at the tensor core: while one multiplies, the others gather, split and add up. Left alone
-  /// they fall into step and the tensor core idles while all of them prepare.
-  __device__ __forceinline__ void take_turn() const {
-    if (Tile::kTurns) asm volatile("bar.sync %0, 256;" ::"r"(1 + warpgroup) : "memory");
-  }
-  __device__ __forceinline__ void pass_turn() const {
-    const int next = warpgroup + 1 == kConsumers ? 0 : warpgroup + 1;
-    if (Tile::kTurns) asm volatile("bar.arrive %0, 256;" ::"r"(1 + next) : "memory");
+    for (int i = 0; i < Steps * 4; ++i) value[i] = ((i % 4 < 2 ? near : far) >> (i / 4 * 4) & 1) != 0 ? value[i] : 0.0f;
   }
 
   /// B of k8 step `step`, half `h` of the columns.
@@ -596,77 +601,87 @@ struct Consumer {
     return *reinterpret_cast<const uint32_t(*)[4]>(&a[step * 4]);
   }
 
-  /// Adds k8 steps [first, first + Steps) of a stage to the sums.
+  /// Adds k8 steps [first, first + Steps) of a stage to the sums of every tile. Fragments are gathered for two steps at
+  /// a time, while the tensor core still multiplies the two before.
   template <int Steps>
-  __device__ __forceinline__ void multiply(uint32_t streamed, uint32_t gathered, int first, uint32_t mask) {
+  __device__ __forceinline__ void multiply(uint32_t streamed, uint32_t gathered, int first, const Note& note) {
 #pragma unroll
     for (int m = 0; m < Tile::kTiles; ++m) {
-      if (!active(m)) {
-        for (int h = 0; h < (Tile::kSplit ? Tile::kHalves : 1); ++h) {
-          take_turn();
-          pass_turn();
-        }
-        continue;
-      }
-      float value[Steps * 4];
-      load<Steps>(value, m, gathered, first, mask);
+      if (!active(m)) continue;
       if constexpr (Tile::kSplit) {
-        multiply_split<Steps>(value, m, streamed, first);
+        multiply_split<Steps>(m, streamed, gathered, first, note);
       } else {
-        multiply_once<Steps>(value, m, streamed, first);
+        multiply_once<Steps>(m, streamed, gathered, first, note);
       }
     }
   }
 
+  /// Three products, summed in `part` and then added to the sums.
   template <int Steps>
-  __device__ __forceinline__ void multiply_split(const float (&value)[Steps * 4], int m, uint32_t streamed, int first) {
-    uint32_t high[Steps * 4], low[Steps * 4];
-    split<Steps, true>(value, high, low);
+  __device__ __forceinline__ void multiply_split(int m, uint32_t streamed, uint32_t gathered, int first,
+                                                 const Note& note) {
+    constexpr int kPiece = Steps < 2 ? 1 : 2;
     const uint64_t low_part = static_cast<uint64_t>(p.geometry.streamed_bytes / 2) >> 4;
+    uint32_t high[Steps / kPiece][kPiece * 4], low[Steps / kPiece][kPiece * 4];
 #pragma unroll
     for (int h = 0; h < Tile::kHalves; ++h) {
       float part[kSums];
-      take_turn();
-      wgmma_fence();
 #pragma unroll
-      for (int u = 0; u < Steps; ++u) {
-        const uint64_t b = descriptor(streamed, first + u, h);
-        wgmma_tf32(part, fragment(low, u), b, u > 0);
-        wgmma_tf32(part, fragment(high, u), b + low_part, 1);
-        wgmma_tf32(part, fragment(high, u), b, 1);
+      for (int piece = 0; piece < Steps / kPiece; ++piece) {
+        const int begin = first + piece * kPiece;
+        if (h == 0) {
+          float value[kPiece * 4];
+          load<kPiece>(value, m, gathered, begin, note);
+          split<kPiece, true>(value, high[piece], low[piece]);
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int u = 0; u < kPiece; ++u) {
+          const uint64_t b = descriptor(streamed, begin + u, h);
+          wgmma_tf32(part, fragment(low[piece], u), b, piece > 0 || u > 0);
+          wgmma_tf32(part, fragment(high[piece], u), b + low_part, 1);
+          wgmma_tf32(part, fragment(high[piece], u), b, 1);
+        }
+        wgmma_commit();
       }
-      wgmma_commit();
-      pass_turn();
       wgmma_wait<0>();
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sum[m][h][i] += part[i];
     }
   }
 
+  /// One product, summed by the tensor core itself.
   template <int Steps>
-  __device__ __forceinline__ void multiply_once(const float (&value)[Steps * 4], int m, uint32_t streamed, int first) {
-    uint32_t a[Steps * 4], unused[Steps * 4];
-    split<Steps, false>(value, a, unused);
-    take_turn();
-    wgmma_fence();
+  __device__ __forceinline__ void multiply_once(int m, uint32_t streamed, uint32_t gathered, int first,
+                                                const Note& note) {
+    constexpr int kPiece = Steps < 2 ? 1 : 2;
+    uint32_t a[Steps / kPiece][kPiece * 4], unused[kPiece * 4];
 #pragma unroll
-    for (int h = 0; h < Tile::kHalves; ++h)
+    for (int piece = 0; piece < Steps / kPiece; ++piece) {
+      const int begin = first + piece * kPiece;
+      float value[kPiece * 4];
+      load<kPiece>(value, m, gathered, begin, note);
+      split<kPiece, false>(value, a[piece], unused);
+      wgmma_fence();
 #pragma unroll
-      for (int u = 0; u < Steps; ++u) wgmma_tf32(sum[m][h], fragment(a, u), descriptor(streamed, first + u, h), 1);
-    wgmma_commit();
-    pass_turn();
+      for (int h = 0; h < Tile::kHalves; ++h)
+#pragma unroll
+        for (int u = 0; u < kPiece; ++u)
+          wgmma_tf32(sum[m][h], fragment(a[piece], u), descriptor(streamed, begin + u, h), 1);
+      wgmma_commit();
+    }
     wgmma_wait<0>();
   }
 
-  __device__ __forceinline__ void multiply_stage(uint32_t streamed, uint32_t gathered, uint32_t mask) {
+  __device__ __forceinline__ void multiply_stage(uint32_t streamed, uint32_t gathered, const Note& note) {
     const int steps = p.geometry.steps;
     int step = 0;
-    for (; step + 4 <= steps; step += 4) multiply<4>(streamed, gathered, step, mask);
+    for (; step + 4 <= steps; step += 4) multiply<4>(streamed, gathered, step, note);
     if ((steps & 2) != 0) {
-      multiply<2>(streamed, gathered, step, mask);
+      multiply<2>(streamed, gathered, step, note);
       step += 2;
     }
-    if ((steps & 1) != 0) multiply<1>(streamed, gathered, step, mask);
+    if ((steps & 1) != 0) multiply<1>(streamed, gathered, step, note);
   }
 
   /// Moves the sums to the workspace: the first flush of a block writes, later ones add, each thread to its own
@@ -711,19 +726,18 @@ struct Consumer {
     const auto& g = p.geometry;
     Slot tile, gathered;
     int unflushed = 0;
-    bool add = false;
-    if (Tile::kTurns && warpgroup == kConsumers - 1) pass_turn();
     for (int stage = 0; stage < block.stages; ++stage) {
       barrier_wait(shared.full(tile.index), tile.parity);
+      const uint32_t address = shared.note(tile.index);
+      const int2 note = load_shared_pair(address + 8);
       multiply_stage(shared.streamed(tile.index), shared.gathered(gathered.index),
-                     static_cast<uint32_t>(load_shared_word(shared.masks(tile.index) + thread % 4 * 4)));
+                     {address, static_cast<uint32_t>(note.x), static_cast<uint32_t>(note.y)});
       __syncwarp();
       if (thread % 32 == 0) barrier_arrive(shared.empty(tile.index));
       tile.next(g.tiles);
       gathered.next(g.tiles + g.ahead);
       if (++unflushed == g.flush_stages || stage + 1 == block.stages) {
-        flush(add);
-        add = true;
+        flush(stage >= g.flush_stages);
         unflushed = 0;
       }
     }

@@ -16,6 +16,7 @@ using Geometry = DenseWeightGeometry;
 constexpr int64_t kExtentLimit = int64_t{1} << 28;
 constexpr int kColumnChoices[] = {16, 32, 48, 64, 96, 128};
 constexpr int kMostBoxChannels = 256;  ///< of the copy engine, and of a box's words
+constexpr double kFewConflicts = 1.3;  ///< cycles of one shared-memory read
 /// Positions summed in float32 before the sums move to float64: 512 additions of 32 positions each.
 constexpr int kFlushPositions = 16384;
 
@@ -146,6 +147,7 @@ bool shape_stage(const Form& f, int step_rows, int row_steps, int tile_columns, 
   constexpr int kShift = 3;  // a line may begin that far into its box
   const int words = (stored(8 * row_steps, f.stride[2], f.kernel[2], f.dilation[2], 1) + kShift + 3) / 4 * 4;
   if (words > kMostBoxChannels || int64_t{g.planes} * g.lines > 1024) return false;
+  g.line_words = words;
   set_box(words, g.channels, g.gathered);
   set_box(8 * row_steps + (g.streamed_shift ? 4 : 0), std::min(tile_columns / g.fold_taps, f.streamed_channels),
           g.streamed);
@@ -155,9 +157,12 @@ bool shape_stage(const Form& f, int step_rows, int row_steps, int tile_columns, 
   return true;
 }
 
-/// Words of a line and between lines, and all offsets that follow from them.
-void set_pitches(const Form& f, int words, int line_slack, Geometry& g) {
-  set_box(words, g.channels, g.gathered);
+/// Words between lines (`slack` more than fill whole bank rows) and between channels, and all offsets that follow.
+void set_pitches(const Form& f, int channel_slack, int line_slack, Geometry& g) {
+  const int stored_lines = g.planes * g.lines;
+  int early = 0;  // most words that a box begins before its line
+  for (int i = 0; i < std::min(stored_lines, 8); ++i) early = std::max(early, i * line_slack % 32);
+  set_box(g.line_words + early + channel_slack, g.channels, g.gathered);
   g.line_pitch = g.gathered.period * g.gathered.box_pitch + line_slack;
   g.tap_offset[0] = g.lines * g.line_pitch;
   g.tap_offset[1] = f.kernel[1] == 1 ? 0 : f.dilation[1] / g.line_step[1] * g.line_pitch;
@@ -169,7 +174,7 @@ void set_pitches(const Form& f, int words, int line_slack, Geometry& g) {
     g.step_shift[u] = static_cast<int>(int64_t{line} * f.stride[1] * f.gathered[2] % 4);
     g.lines_shift = g.lines_shift || g.step_shift[u] != 0;
   }
-  const int64_t bytes = int64_t{g.planes} * g.lines * g.line_pitch * 4;
+  const int64_t bytes = (int64_t{stored_lines} * g.line_pitch + 31) / 32 * 32 * 4;
   g.gathered_bytes = static_cast<int>(std::min<int64_t>(bytes, 1 << 24));
 }
 
@@ -207,20 +212,21 @@ int bank_cycles(const Geometry& g, int fragments) {
   return cycles;
 }
 
-/// Widens lines and the gap between them, within shared memory, until A fragments meet few bank conflicts.
-void spread_banks(const Form& f, Geometry& g) {
+/// Widens the gaps between channels and lines, within shared memory, until A fragments meet few bank conflicts. Returns
+/// cycles a read.
+double spread_banks(const Form& f, Geometry& g) {
   const int fragments = std::min(8, ceil_div(g.rows, 8));
-  const int least = g.gathered.box_words;
-  int best = std::numeric_limits<int>::max(), best_words = least, best_slack = 0;
-  for (int words = least; words < least + 32 && words <= kMostBoxChannels && best > fragments; words += 4) {
-    for (int slack = 0; slack < 128 && best > fragments; slack += 32) {
-      set_pitches(f, words, slack, g);
-      if (shared_bytes(g) > kSharedLimit) continue;
+  int best = std::numeric_limits<int>::max(), best_channel = 0, best_line = 0;
+  for (int channel = 0; channel < 32 && best > fragments; channel += 4) {
+    for (int line = 0; line < 32 && best > fragments; line += 4) {
+      set_pitches(f, channel, line, g);
+      if (shared_bytes(g) > kSharedLimit || g.gathered.box_words > kMostBoxChannels) continue;
       const int cycles = bank_cycles(g, fragments);
-      if (cycles < best) best = cycles, best_words = words, best_slack = slack;
+      if (cycles < best) best = cycles, best_channel = channel, best_line = line;
     }
   }
-  set_pitches(f, best_words, best_slack, g);
+  set_pitches(f, best_channel, best_line, g);
+  return static_cast<double>(best) / fragments;
 }
 
 /// Multiprocessor cycles of one k8 step of one 64-row tile, from the measured inner loop.
@@ -230,19 +236,24 @@ double tile_step_cycles(int columns, bool split) {
 
 /// Cycles of one stage of a block: the slowest of the tensor core, the loading warpgroup, shared memory and copies.
 double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) {
-  const double multiply = g.steps * tiles * tile_step_cycles(tile_columns, split);
+  // Sums move to registers after 4 steps, or 2 or 1 at the end of a stage: short groups cost more.
+  const int groups = g.steps / 4 + (g.steps & 2) / 2 + (g.steps & 1);
+  const double multiply = g.steps * tiles * tile_step_cycles(tile_columns, split) * (g.lines_shift ? 1.12 : 1.0) *
+                          (1 + 0.25 * (4.0 * groups / g.steps - 1));
   const double lines = static_cast<double>(g.channels) * g.planes * g.lines;
   const double elements = g.steps * 8.0 * tile_columns;
   const double boxes = static_cast<double>(g.planes) * g.lines * g.gathered.period + g.raw_lines() * g.streamed.period;
-  const double load =
-      elements / 128 * (split ? 12 : 7) * (g.streamed_shift ? 1.5 : 1.0) + boxes * 12 + 300 + (g.ahead == 0 ? 1800 : 0);
+  // A stage's copies take kLatency; `ahead` + 1 of them run at once, unless the one is awaited before it is converted.
+  constexpr double kLatency = 3600;
+  const double convert = elements / 128 * (split ? 12 : 7) * (g.streamed_shift ? 1.5 : 1.0) + boxes * 12 + 500;
+  const double load = g.ahead == 0 ? convert + 1.7 * kLatency : std::max(convert, kLatency / (g.ahead + 1));
   const double shared = g.steps * tiles * (16.0 + (split ? 3 : 1) * tile_columns / 4.0) +
                         elements * (split ? 16 : 12) / 128 + lines * g.gathered.box_words * 4 / 128;
   // The copy engine takes a few cycles for each line of a box; the L2 cache reads sectors of 32 bytes, one more where a
   // line is not aligned.
   const double raw = static_cast<double>(g.streamed.box_channels) * g.streamed.period * g.raw_lines();
   const double bytes = lines * (g.gathered.box_words * 4 + 32) + raw * (g.streamed.box_words * 4 + 32);
-  const double copy = std::max((lines + raw) * 4 + bytes / 32, bytes / 20);
+  const double copy = std::max((lines + raw) * 8 + bytes / 32, bytes / 20);
   return std::max({multiply, load, shared, copy}) + 150;
 }
 
@@ -298,8 +309,8 @@ bool plan_stages(const Form& f, int tile_columns, bool split, int multiprocessor
   for (int row_steps = 1; row_steps <= std::min(kMaxSteps, ceil_div(f.positions[2], 8)); ++row_steps) {
     for (int rows = 1; rows * row_steps <= kMaxSteps && rows <= f.positions[1]; ++rows) {
       if (!shape_stage(f, rows, row_steps, tile_columns, split, g)) continue;
-      set_pitches(f, g.gathered.box_words, 0, g);
-      constexpr int kDepths[][2] = {{3, 1}, {2, 1}, {2, 0}};  // tiles, ahead
+      set_pitches(f, 0, 0, g);
+      constexpr int kDepths[][2] = {{3, 3}, {3, 2}, {2, 3}, {2, 2}, {3, 1}, {2, 1}, {2, 0}};  // tiles, ahead
       for (const auto& depth : kDepths) {
         g.tiles = depth[0];
         g.ahead = depth[1];
@@ -312,7 +323,6 @@ bool plan_stages(const Form& f, int tile_columns, bool split, int multiprocessor
         plan.tile_columns = tile_columns;
         divide_work(g, tile_columns, split, multiprocessors, plan);
         if (plan.valid && (!best.valid || plan.milliseconds < best.milliseconds)) best = plan;
-        break;
       }
     }
   }
@@ -363,8 +373,10 @@ DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool a
     }
   }
   if (!best.valid) return best;
-  spread_banks(best_form, best.geometry);
-  best.shared_bytes = shared_bytes(best.geometry);
+  // Room for spreading comes from the depth of the pipeline where it must.
+  Geometry& g = best.geometry;
+  while (spread_banks(best_form, g) > kFewConflicts && g.ahead + g.tiles > 3) --(g.ahead > 1 ? g.ahead : g.tiles);
+  best.shared_bytes = shared_bytes(g);
   return best;
 }
 

@@ -76,9 +76,13 @@ struct DenseWeightGeometry {
   PlaneMatrix gathered;
   int extent[3];
   int stride[3], pad[3], dilation[3];
-  int line_step[2];    ///< distance in the tensor of neighbouring stored planes, and of their lines
-  int planes, lines;   ///< stored a channel
-  int line_pitch;      ///< words between stored lines
+  int line_step[2];   ///< distance in the tensor of neighbouring stored planes, and of their lines
+  int planes, lines;  ///< stored a channel
+  int line_words;     ///< needed of each line, from the beginning of its first 16 bytes
+  /// Words between the beginnings of stored lines, a multiple of 4: not of 32, so that lines meet different banks. The
+  /// copy engine writes to multiples of 32 words, hence a line's box begins up to 28 words before the line, in the
+  /// tensor as in the tile.
+  int line_pitch;
   int channels;        ///< channels a block stores, at most
   int group_channels;  ///< of one group
   bool right_padding;  ///< whether windows reach beyond the end of a line
