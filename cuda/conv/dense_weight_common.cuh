@@ -31,7 +31,7 @@ struct DenseWeightTile {
   static constexpr int kTiles = dense_weight_row_tiles(N);
   static constexpr int kThreads = (kConsumers + 1) * 128;
   /// Registers a thread: entry has 128 (65,536 / 512).
-  static constexpr int kConsumerRegisters = 152;
+  static constexpr int kConsumerRegisters = Split && N >= 64 ? 152 : 144;
   static constexpr int kProducerRegisters = 512 - kConsumers * kConsumerRegisters;
   static_assert(N % 16 == 0 && kWgmmaColumns * kHalves == N && kWgmmaColumns <= 96 && N <= kMostColumns);
   static_assert(kConsumerRegisters % 8 == 0 && kProducerRegisters >= 40);

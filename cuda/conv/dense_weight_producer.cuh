@@ -11,9 +11,11 @@ template <class Tile>
 class Producer {
  public:
   __device__ __forceinline__ Producer(const DenseWeightParams& params, const Block& b, const Shared& s, int t)
-      : p(params), g(params.geometry), block(b), shared(s), lane(t % 32), warp(t / 32), thread(t) {
+      : p(params), g(params.geometry), block(b), shared(s), thread(t) {
     line = thread % 16 / (2 * g.row_steps);
-    box_major = warp == 0 ? (lane >> g.gathered.period / 2) / g.lines : (lane >> g.streamed.period / 2) / g.fold_taps;
+    const int lane = thread % 32;
+    box_major =
+        thread / 32 == 0 ? (lane >> g.gathered.period / 2) / g.lines : (lane >> g.streamed.period / 2) / g.fold_taps;
     step_line = lane / 4 / g.row_steps;
   }
 
@@ -39,7 +41,7 @@ class Producer {
       barrier_wait(shared.fetched(gathered.index), gathered.parity);
       patch(at, gathered.index, raw.index);
       convert(at, shared.raw(raw.index), shared.streamed(tile.index));
-      if (warp == 3) write_note(at, shared.note(tile.index));
+      if (thread / 32 == 3) write_note(at, shared.note(tile.index));
       fence_async_proxy();
       barrier_arrive(shared.full(tile.index));
       sync();
@@ -90,6 +92,7 @@ class Producer {
   /// Starts the copies of a stage: a box a lane, the gathered operand by warp 0, the streamed one by warp 1.
   __device__ __forceinline__ void fetch(const Cursor& at, int gathered_slot, int raw_slot) const {
     const uint32_t barrier = shared.fetched(gathered_slot);
+    const int lane = thread % 32, warp = thread / 32;
     if (warp == 0) {
       const PlaneMatrix& m = g.gathered;
       const int boxes = g.planes * g.lines * m.period;
@@ -211,7 +214,7 @@ class Producer {
     const uint32_t to = tile + thread % 16 * depth_pitch(Tile::kColumns) + thread / 16 * 16;
     const uint32_t table = shared.column_table + thread / 16 * kColumnEntryBytes;
     float magnitude = 0.0f;
-#pragma unroll(Cheap&& Plain ? 2 : 1)
+#pragma unroll 1
     for (int batch = 0; batch < Tile::kColumns / 8 / kBatch; ++batch) {
       float value[kBatch][4];
 #pragma unroll
@@ -252,6 +255,7 @@ class Producer {
   }
 
   __device__ __forceinline__ void write_note(const Cursor& at, uint32_t note) const {
+    const int lane = thread % 32;
     const int columns = g.positions[2] - at.column_block * 8 * g.row_steps;
     const int lines = g.positions[1] - at.row_block * g.step_rows;
     const int step_column = (lane / 4 - step_line * g.row_steps) * 8 + lane % 4;
@@ -268,7 +272,7 @@ class Producer {
   const DenseWeightGeometry& g;
   const Block& block;
   const Shared& shared;
-  const int lane, warp, thread;
+  const int thread;
   int box_major;  ///< plane (warp 0) or line (warp 1) of the first box this lane fetches
   int line;       ///< of the four positions this thread converts
   int step_line;  ///< of the position that this lane's bit of a note stands for
