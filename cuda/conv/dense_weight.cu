@@ -12,6 +12,8 @@
 namespace halo::cuda::conv {
 namespace {
 
+static_assert(kMostPartialSums * sizeof(double) <= kWorkspaceCap);
+
 constexpr int kLanes = 32;
 constexpr int kParts = 8;  ///< threads that share one element's splits
 

@@ -6,8 +6,6 @@
 #include <numeric>
 #include <optional>
 
-#include "algorithm.h"
-
 namespace halo::cuda::conv {
 namespace {
 
@@ -262,7 +260,7 @@ void divide_work(const Geometry& base, int tile_columns, bool split, int multipr
   constexpr double kBlockCycles = 6000;  // start, first stage, flush
   constexpr double kCyclesPerMs = 1.7e6;
   const int64_t outputs = int64_t{base.groups} * base.columns * base.rows;
-  const int64_t most_splits = std::clamp<int64_t>(static_cast<int64_t>(kWorkspaceCap / 8) / outputs, 0, 1 << 20);
+  const int64_t most_splits = std::clamp<int64_t>(kMostPartialSums / outputs, 0, 1 << 20);
   if (most_splits == 0) return;
   const int64_t tiles_of_blocks = int64_t{base.m_blocks} * base.n_blocks * base.groups;
   const int most_tiles = ceil_div(base.row_tiles, base.m_blocks);
@@ -349,7 +347,7 @@ void plan_form(const Form& f, int tile_columns, bool split, bool aligned, int mu
 DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool aligned, int multiprocessors) {
   DenseWeightPlan best;
   Form best_form{};
-  if (problem.w_numel() == 0 || problem.w_numel() > static_cast<int64_t>(kWorkspaceCap / 8)) return best;
+  if (problem.w_numel() == 0 || problem.w_numel() > kMostPartialSums) return best;
   if (problem.x_numel() == 0 || problem.y_numel() == 0) return best;
   if (problem.input_positions() >= kExtentLimit || problem.output_positions() >= kExtentLimit) return best;
   if (std::max(problem.x_numel() / problem.input_positions(), problem.y_numel() / problem.output_positions()) >=

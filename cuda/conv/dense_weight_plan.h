@@ -42,6 +42,8 @@ inline constexpr int kColumnEntryBytes = 8;  ///< of the table of a block's colu
 /// Barriers and masks of the pipeline, and the column table.
 inline constexpr std::size_t kFixedSharedBytes = kMaxStages * (3 * 8 + 16) + kMostColumns * kColumnEntryBytes;
 inline constexpr std::size_t kSharedLimit = 227 * 1024;
+/// Float64 sums that fit the workspace.
+inline constexpr int64_t kMostPartialSums = (int64_t{256} << 20) / 8;
 
 /// Bytes between the core matrices of neighbouring groups of 4 positions in a streamed tile: 16 bytes a column, and 16
 /// more so that stores along the positions meet every bank.

@@ -1,0 +1,271 @@
+// The dense weight gradient's geometry, executed on the CPU as the kernel executes it and compared with plain loops:
+// boxes of flat channel planes, padding, folded and swapped forms, blocks, splits. Needs no GPU.
+#include <halo/cuda/conv/dense_weight_plan.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace halo::cuda::conv {
+namespace {
+
+using Values = std::vector<double>;
+
+/// Small integers, so that every sum is exact.
+Values integers(int64_t count, std::mt19937& generator) {
+  Values v(static_cast<std::size_t>(count));
+  for (double& value : v) value = static_cast<int>(generator() % 7) - 3;
+  return v;
+}
+
+/// The weight gradient by its definition.
+Values plain(const ConvProblem& p, const Values& x, const Values& y) {
+  Values w(static_cast<std::size_t>(p.w_numel()), 0.0);
+  const int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
+  for (int64_t row = 0; row < p.batch * p.out_channels * p.output_positions(); ++row) {
+    const int64_t flat = row % p.output_positions(), co = row / p.output_positions() % p.out_channels;
+    const int64_t n = row / p.output_positions() / p.out_channels;
+    const int64_t o[3] = {flat / (p.output[1] * p.output[2]), flat / p.output[2] % p.output[1], flat % p.output[2]};
+    for (int64_t tap = 0; tap < p.taps(); ++tap) {
+      const int64_t k[3] = {tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]};
+      int64_t from = 0;
+      bool inside = true;
+      for (std::size_t a = 0; a < 3; ++a) {
+        const int64_t i = o[a] * p.stride[a] + k[a] * p.dilation[a] - p.padding_before[a];
+        inside = inside && i >= 0 && i < p.input[a];
+        from = from * p.input[a] + i;
+      }
+      for (int64_t c = 0; inside && c < in; ++c)
+        w[(co * in + c) * p.taps() + tap] +=
+            y[row] * x[(n * p.in_channels + co / out * in + c) * p.input_positions() + from];
+    }
+  }
+  return w;
+}
+
+/// One stage of one block, with the kernel's own tiles; every access is checked against their sizes.
+class Stage {
+ public:
+  Stage(const DenseWeightGeometry& geometry, const Values& gathered, const Values& streamed)
+      : g(geometry), gathered_(gathered), streamed_(streamed) {}
+
+  void fetch(int64_t n, int depth, int row_block, int column_block, int group, int first_channel, int channels,
+             int first_column, int columns) {
+    tile_.assign(g.gathered_bytes / 4, std::numeric_limits<double>::quiet_NaN());
+    raw_.assign(g.raw_bytes / 4, std::numeric_limits<double>::quiet_NaN());
+    depth_ = depth, row_block_ = row_block, column_block_ = column_block;
+    gathered_channel_ = (n * g.groups + group) * g.group_channels + first_channel;
+    streamed_channel_ = (n * g.groups + group) * g.streamed_channels + first_column;
+    for (int i = 0; i < g.planes * g.lines * g.gathered.period; ++i) {
+      const int residue = i % g.gathered.period, line = i / g.gathered.period, early = line * g.line_pitch % 32;
+      int64_t flat = 0;
+      const bool inside = gathered_line(line, flat);
+      box(g.gathered, gathered_, gathered_channel_ + residue, inside, flat, early, tile_,
+          line * g.line_pitch - early + residue * g.gathered.box_pitch);
+    }
+    for (int i = 0; i < g.raw_lines() * g.streamed.period; ++i) {
+      int64_t flat = 0;
+      const bool inside = streamed_line(i / g.streamed.period / g.fold_taps, i / g.streamed.period % g.fold_taps, flat);
+      box(g.streamed, streamed_, streamed_channel_ + i % g.streamed.period, inside, flat, 0, raw_,
+          i * g.streamed.box_pitch);
+    }
+    patch(channels, columns / g.fold_taps);
+  }
+
+  /// gathered(row, position) of k8 step `step`; `row` counts from the block's first channel.
+  double gathered(int row, int step, int position) const {
+    const int channel = row / g.taps, tap = row % g.taps;
+    const int z = tap / (g.row_taps[1] * g.row_taps[2]), y = tap / g.row_taps[2] % g.row_taps[1];
+    int64_t flat = 0;
+    gathered_line(0, flat);
+    flat += (gathered_channel_ + channel) * g.gathered.plane +
+            (int64_t{z} * g.dilation[0] * g.extent[1] + y * g.dilation[1]) * g.extent[2] + g.step_shift[step];
+    return tile_.at(g.gathered.channel_word(channel) + z * g.tap_offset[0] + y * g.tap_offset[1] +
+                    tap % g.row_taps[2] * g.tap_offset[2] + g.step_offset[step] + position * g.position_words +
+                    (flat & 3));
+  }
+
+  double streamed(int column, int channels, int step, int position) const {
+    const int tap = column / channels, channel = column % channels, line = step / g.row_steps;
+    const int word = step % g.row_steps * 8 + position;
+    int64_t flat = 0;
+    if (!streamed_line(line, tap, flat) || column_block_ * g.row_steps * 8 + word >= g.streamed_extent[2]) return 0;
+    const int64_t begin = ((streamed_channel_ + channel) * g.streamed.plane + flat) & 3;
+    if (begin != 0 && !g.streamed_shift) throw std::logic_error("a shifted line without room for it");
+    return raw_.at((line * g.fold_taps + tap) * g.streamed.period * g.streamed.box_pitch +
+                   g.streamed.channel_word(channel) + word + begin);
+  }
+
+  bool exists(int step, int position) const {
+    return row_block_ * g.step_rows + step / g.row_steps < g.positions[1] &&
+           (column_block_ * g.row_steps + step % g.row_steps) * 8 + position < g.positions[2];
+  }
+
+ private:
+  int left_edge() const { return column_block_ * g.row_steps * 8 * g.stride[2] - g.pad[2]; }
+  bool gathered_line(int line, int64_t& flat) const {
+    const int z = depth_ * g.stride[0] - g.pad[0] + line / g.lines * g.line_step[0];
+    const int y = row_block_ * g.step_rows * g.stride[1] - g.pad[1] + line % g.lines * g.line_step[1];
+    flat = (int64_t{z} * g.extent[1] + y) * g.extent[2] + left_edge();
+    return z >= 0 && z < g.extent[0] && y >= 0 && y < g.extent[1];
+  }
+  bool streamed_line(int line, int tap, int64_t& flat) const {
+    const int shift = g.fold_pad - tap * g.fold_dilation, h = row_block_ * g.step_rows + line;
+    const int z = depth_ + (g.fold_axis == 0 ? shift : 0), y = h + (g.fold_axis == 1 ? shift : 0);
+    flat = (int64_t{z} * g.streamed_extent[1] + y) * g.streamed_extent[2] + column_block_ * g.row_steps * 8;
+    return h < g.positions[1] && z >= 0 && z < g.streamed_extent[0] && y >= 0 && y < g.streamed_extent[1];
+  }
+
+  /// The copy engine: zeros outside the matrix, corners and targets on its grid.
+  static void box(const PlaneMatrix& m, const Values& from, int64_t channel, bool inside, int64_t flat, int early,
+                  Values& to, int target) {
+    const int64_t row = channel / m.period, corner = ((channel % m.period * m.plane + flat) & ~int64_t{3}) - early;
+    if (target % 32 != 0 || corner % 4 != 0 || m.box_words % 4 != 0) throw std::logic_error("a box off the grid");
+    for (int c = 0; c < m.box_channels; ++c) {
+      for (int w = 0; w < m.box_words; ++w) {
+        const int64_t at = corner + w;
+        const bool valid = inside && at >= 0 && at < m.row_channels() * m.plane && row + c < m.matrix_rows();
+        to.at(target + c * m.box_words + w) = valid ? from.at((row + c) * m.period * m.plane + at) : 0.0;
+      }
+    }
+  }
+
+  void patch(int channels, int streamed_channels) {
+    const int x0 = left_edge();
+    for (int i = 0; i < g.planes * g.lines * channels; ++i) {
+      int64_t flat = 0;
+      const bool inside = gathered_line(i / channels, flat);
+      const int64_t channel = gathered_channel_ + i % channels, begin = (channel * g.gathered.plane + flat) & 3;
+      const bool tail = channel >= g.gathered.tail();
+      for (int w = 0; w < g.line_words - begin; ++w) {
+        const bool valid = inside && x0 + w >= 0 && x0 + w < g.extent[2];
+        const bool outside = x0 + w < 0 || (g.right_padding && x0 + w >= g.extent[2]);
+        if (tail || outside)
+          tile_.at(i / channels * g.line_pitch + g.gathered.channel_word(i % channels) + begin + w) =
+              valid ? gathered_.at(channel * g.gathered.plane + flat + w) : 0.0;
+      }
+    }
+    for (int i = 0; i < g.raw_lines() * streamed_channels; ++i) {
+      const int line = i / streamed_channels;
+      const int64_t channel = streamed_channel_ + i % streamed_channels;
+      if (channel < g.streamed.tail()) continue;
+      int64_t flat = 0;
+      const bool inside = streamed_line(line / g.fold_taps, line % g.fold_taps, flat);
+      const int64_t begin = (channel * g.streamed.plane + flat) & 3;
+      for (int w = 0; w < g.streamed.box_words - begin; ++w) {
+        const bool valid = inside && column_block_ * g.row_steps * 8 + w < g.streamed_extent[2];
+        raw_.at(line * g.streamed.period * g.streamed.box_pitch + g.streamed.channel_word(i % streamed_channels) +
+                begin + w) = valid ? streamed_.at(channel * g.streamed.plane + flat + w) : 0.0;
+      }
+    }
+  }
+
+  const DenseWeightGeometry& g;
+  const Values &gathered_, &streamed_;
+  Values tile_, raw_;
+  int depth_ = 0, row_block_ = 0, column_block_ = 0;
+  int64_t gathered_channel_ = 0, streamed_channel_ = 0;
+};
+
+/// The whole kernel: every block, every stage of its split.
+Values execute(const DenseWeightPlan& plan, const ConvProblem& p, const Values& x, const Values& y) {
+  const DenseWeightGeometry& g = plan.geometry;
+  Values sums(static_cast<std::size_t>(int64_t{g.groups} * g.columns * g.rows), 0.0);
+  Stage stage(g, plan.swapped ? y : x, plan.swapped ? x : y);
+  for (int64_t block = 0; block < plan.blocks; ++block) {
+    int64_t index = block;
+    const int m_block = static_cast<int>(index % g.m_blocks);
+    index /= g.m_blocks;
+    const int first_column = static_cast<int>(index % g.n_blocks) * plan.tile_columns;
+    index /= g.n_blocks;
+    const int group = static_cast<int>(index % g.groups);
+    const int64_t split = index / g.groups;
+    const int first_row = g.row_tiles * m_block / g.m_blocks * kTileRows;
+    const int end_row = std::min(g.row_tiles * (m_block + 1) / g.m_blocks * kTileRows, g.rows);
+    const int columns = std::min(plan.tile_columns, g.columns - first_column);
+    const int first_channel = first_row / g.taps, channels = (end_row - 1) / g.taps - first_channel + 1;
+    EXPECT_LE(channels, g.channels);
+    for (int64_t at = g.stages * split / g.splits; at < g.stages * (split + 1) / g.splits; ++at) {
+      const int64_t rest = at / g.column_blocks, deep = rest / g.row_blocks;
+      stage.fetch(deep / g.positions[0], static_cast<int>(deep % g.positions[0]), static_cast<int>(rest % g.row_blocks),
+                  static_cast<int>(at % g.column_blocks), group, first_channel, channels, first_column, columns);
+      for (int k = 0; k < 8 * g.steps; ++k) {
+        if (!stage.exists(k / 8, k % 8)) continue;
+        for (int row = first_row; row < end_row; ++row) {
+          const double a = stage.gathered(row - first_channel * g.taps, k / 8, k % 8);
+          for (int c = 0; c < columns; ++c)
+            sums[(int64_t{group} * g.columns + first_column + c) * g.rows + row] +=
+                a * stage.streamed(c, columns / g.fold_taps, k / 8, k % 8);
+        }
+      }
+    }
+  }
+  Values w(static_cast<std::size_t>(p.w_numel()), std::numeric_limits<double>::quiet_NaN());
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    w.at(dense_weight_element(g, plan.swapped, static_cast<int64_t>(i))) = sums[i];
+  return w;
+}
+
+ConvProblem random_problem(std::mt19937& generator) {
+  const auto pick = [&](int low, int high) { return low + static_cast<int>(generator() % (high - low + 1)); };
+  const int rank = pick(1, 3), groups = pick(1, 2), most = rank == 1 ? 90 : rank == 2 ? 19 : 8;
+  const bool strided = pick(0, 1) == 1, dilated = pick(0, 1) == 1;
+  Shape x{pick(1, 3), int64_t{groups} * pick(1, 13)}, w{int64_t{groups} * pick(1, 11), x[1] / groups};
+  ConvOptions options;
+  options.groups = groups;
+  for (int axis = 0; axis < rank; ++axis) {
+    const int kernel = pick(1, rank == 1 ? 7 : 4), dilation = dilated ? pick(1, 3) : 1;
+    w.push_back(kernel);
+    x.push_back(std::max(pick(1, most), dilation * (kernel - 1) + 1));
+    options.stride.push_back(strided ? pick(1, 3) : 1);
+    options.padding.push_back(pick(0, 3));
+    options.dilation.push_back(dilation);
+  }
+  return ConvProblem::conv("test", x, w, options);
+}
+
+TEST(DenseWeightPlan, ExecutesAsPlainLoops) {
+  std::mt19937 generator(20);
+  int swapped = 0, folded = 0, periodic = 0, spread = 0;
+  for (int round = 0; round < 60; ++round) {
+    const ConvProblem p = random_problem(generator);
+    const Values x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
+    const int multiprocessors = 1 + static_cast<int>(generator() % 9);
+    const DenseWeightPlan plan = plan_dense_weight(p, round % 2 == 0, round % 3 != 0, multiprocessors);
+    ASSERT_TRUE(plan.valid) << p.str();
+    ASSERT_LE(plan.shared_bytes, kSharedLimit) << p.str();
+    EXPECT_EQ(execute(plan, p, x, y), plain(p, x, y)) << p.str();
+    swapped += plan.swapped;
+    folded += plan.geometry.fold_axis >= 0;
+    periodic += plan.geometry.gathered.period > 1;
+    spread += plan.geometry.line_pitch % 32 != 0;
+  }
+  for (const int seen : {swapped, folded, periodic, spread}) EXPECT_GT(seen, 3);
+}
+
+TEST(DenseWeightPlan, AWrongOffsetIsSeen) {
+  std::mt19937 generator(21);
+  const ConvProblem p = ConvProblem::conv("test", {2, 5, 9, 13}, {7, 5, 3, 3}, {.padding = {1}});
+  const Values x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
+  DenseWeightPlan plan = plan_dense_weight(p, true, true, 4);
+  EXPECT_EQ(execute(plan, p, x, y), plain(p, x, y));
+  --plan.geometry.tap_offset[2];
+  EXPECT_NE(execute(plan, p, x, y), plain(p, x, y));
+}
+
+TEST(DenseWeightPlan, RefusesWhatDoesNotFit) {
+  const auto valid = [](int64_t length, int64_t dilation) {
+    const ConvProblem p = ConvProblem::conv("test", {1, 16, length}, {16, 16, 3}, {.dilation = {dilation}});
+    return plan_dense_weight(p, true, true, 132).valid;
+  };
+  EXPECT_TRUE(valid(1000, 64));
+  EXPECT_FALSE(valid(10000, 4000));
+  EXPECT_FALSE(valid(int64_t{1} << 28, 1));
+}
+
+}  // namespace
+}  // namespace halo::cuda::conv
