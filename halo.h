@@ -36,6 +36,7 @@
 #include <halo/io/checkpoint.h>
 #include <halo/io/dlpack.h>
 #include <halo/io/npy.h>
+#include <halo/io/pytorch.h>
 #include <halo/io/safetensors.h>
 #include <halo/nn/conv.h>
 #include <halo/nn/init.h>

@@ -26,17 +26,13 @@ Adam::Adam(const std::vector<Tensor>& params, const AdamOptions& options)
 
 Adam::Adam(const std::vector<ParamGroup<AdamOptions>>& groups)
     : Optimizer("Adam", params_of(groups), {"exp_avg", "exp_avg_sq"}), options_(options_of(groups)) {
-  for (const AdamOptions& o : options_) {
+  for (AdamOptions& o : options_) {
     if (!(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1)) {
       fail("Adam: betas expected in [0, 1), got ", o.beta1, " and ", o.beta2);
     }
+    register_options(
+        {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"eps", &o.eps}, {"weight_decay", &o.weight_decay}});
   }
-  begin();
-}
-
-std::vector<Optimizer::Option> Adam::options(int group) {
-  AdamOptions& o = options_[static_cast<std::size_t>(group)];
-  return {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"eps", &o.eps}, {"weight_decay", &o.weight_decay}};
 }
 
 void Adam::update(int group, const std::vector<Slot*>& slots) {

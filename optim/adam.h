@@ -15,7 +15,6 @@ class Adam : public Optimizer {
   explicit Adam(const std::vector<ParamGroup<AdamOptions>>& groups);
 
  private:
-  std::vector<Option> options(int group) override;
   void update(int group, const std::vector<Slot*>& slots) override;
 
   std::vector<AdamOptions> options_;

@@ -24,27 +24,25 @@ Optimizer::Optimizer(const char* name, const std::vector<std::vector<Tensor>>& g
   }
 }
 
-void Optimizer::begin() {
-  for (int i = 0; i < groups(); ++i) group(i).initial_lr = lr(i);
+void Optimizer::register_options(const std::vector<Option>& options) {
+  for (Group& next : groups_) {
+    if (!next.options.empty()) continue;
+    next.options = options;
+    next.initial_lr = *options[0].value;
+    return;
+  }
+  fail<InternalError>(name_, ": register_options: more calls than groups");
 }
 
-Optimizer::Group& Optimizer::group(int index) {
+const Optimizer::Group& Optimizer::group(int index) const {
   if (index < 0 || index >= groups()) fail(name_, ": group expected below ", groups(), ", got ", index);
   return groups_[static_cast<std::size_t>(index)];
 }
 
 const std::vector<Tensor>& Optimizer::params(int index) const { return group(index).params; }
 double Optimizer::initial_lr(int index) const { return group(index).initial_lr; }
-
-double Optimizer::lr(int index) const {
-  group(index);
-  return *const_cast<Optimizer*>(this)->options(index)[0].value;
-}
-
-void Optimizer::set_lr(double lr, int index) {
-  group(index);
-  *options(index)[0].value = lr;
-}
+double Optimizer::lr(int index) const { return *group(index).options[0].value; }
+void Optimizer::set_lr(double lr, int index) { *group(index).options[0].value = lr; }
 
 void Optimizer::step() {
   const NoGradGuard guard;
@@ -65,17 +63,13 @@ void Optimizer::zero_grad() {
   for (const Slot& slot : slots_) slot.param.set_grad({});
 }
 
-std::vector<Optimizer::Option> Optimizer::saved_options(int index) {
-  std::vector<Option> all = options(index);
-  all.push_back({"initial_lr", &group(index).initial_lr});
-  return all;
-}
-
 StateDict Optimizer::state_dict() const {
   StateDict state;
+  const auto number = [](double value) { return full({}, value, {.dtype = DType::Float64}); };
   for (int i = 0; i < groups(); ++i) {
-    for (const Option& option : const_cast<Optimizer*>(this)->saved_options(i)) {
-      state.emplace(concat("group.", i, ".", option.name), full({}, *option.value, {.dtype = DType::Float64}));
+    state.emplace(concat("group.", i, ".initial_lr"), number(group(i).initial_lr));
+    for (const Option& option : group(i).options) {
+      state.emplace(concat("group.", i, ".", option.name), number(*option.value));
     }
   }
   for (std::size_t k = 0; k < slots_.size(); ++k) {
@@ -106,7 +100,9 @@ void Optimizer::load_state_dict(const StateDict& state) {
 
   std::vector<std::pair<double*, Tensor>> numbers;
   for (int i = 0; i < groups(); ++i) {
-    for (const Option& option : saved_options(i)) {
+    Group& target = groups_[static_cast<std::size_t>(i)];
+    numbers.emplace_back(&target.initial_lr, take(concat("group.", i, ".initial_lr"), {}));
+    for (const Option& option : target.options) {
       numbers.emplace_back(option.value, take(concat("group.", i, ".", option.name), {}));
     }
   }

@@ -72,22 +72,20 @@ class Optimizer {
     double* value;
   };
 
-  /// The options of a group; the first is the learning rate.
-  virtual std::vector<Option> options(int group) = 0;
+  /// Names the options of the next group, the learning rate first; they live as long as the optimiser. Called by the
+  /// constructors of optimisers, once a group.
+  void register_options(const std::vector<Option>& options);
   /// Updates `slots`, parameters of `group` that have a gradient, with recording off.
   virtual void update(int group, const std::vector<Slot*>& slots) = 0;
-  /// Records the learning rates that the groups start with: to be called once the options are set.
-  void begin();
 
  private:
   struct Group {
     std::vector<Tensor> params;
-    double initial_lr = 0;
     std::size_t first_slot = 0;
+    double initial_lr = 0;
+    std::vector<Option> options{};
   };
-  Group& group(int index);
-  const Group& group(int index) const { return const_cast<Optimizer*>(this)->group(index); }
-  std::vector<Option> saved_options(int index);
+  const Group& group(int index) const;
 
   std::string name_;
   std::vector<std::string> state_names_;

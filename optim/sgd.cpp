@@ -20,15 +20,10 @@ SGD::SGD(const std::vector<Tensor>& params, const SGDOptions& options)
 
 SGD::SGD(const std::vector<ParamGroup<SGDOptions>>& groups)
     : Optimizer("SGD", params_of(groups), state_names(groups)), options_(options_of(groups)) {
-  for (const SGDOptions& o : options_) {
+  for (SGDOptions& o : options_) {
     if (o.nesterov && o.momentum == 0) fail("SGD: nesterov expected a momentum above 0, got 0");
+    register_options({{"lr", &o.lr}, {"momentum", &o.momentum}, {"weight_decay", &o.weight_decay}});
   }
-  begin();
-}
-
-std::vector<Optimizer::Option> SGD::options(int group) {
-  SGDOptions& o = options_[static_cast<std::size_t>(group)];
-  return {{"lr", &o.lr}, {"momentum", &o.momentum}, {"weight_decay", &o.weight_decay}};
 }
 
 void SGD::update(int group, const std::vector<Slot*>& slots) {

@@ -15,7 +15,6 @@ class SGD : public Optimizer {
   explicit SGD(const std::vector<ParamGroup<SGDOptions>>& groups);
 
  private:
-  std::vector<Option> options(int group) override;
   void update(int group, const std::vector<Slot*>& slots) override;
 
   std::vector<SGDOptions> options_;
