@@ -59,7 +59,10 @@ ClassifierSpec ClassifierSpec::from(const Metadata& metadata) {
 
 Classifier::Classifier(const ClassifierSpec& spec)
     : features_(register_module("features", features(spec))),
-      classifier_(register_module("classifier", classifier(spec))) {}
+      classifier_(register_module("classifier", classifier(spec))) {
+  // The paper's small start for the stem: what its filters look like in the end is what they learned.
+  nn::init::normal_(state_dict().at("features.0.weight"), 0, 0.01);
+}
 
 Tensor Classifier::forward(const Tensor& images) { return classifier_(features_(images)); }
 

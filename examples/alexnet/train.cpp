@@ -19,8 +19,8 @@ using namespace halo;
 
 struct Options {
   std::string data, out = "runs/alexnet", device;
-  int64_t epochs = 8, batch = 64, limit = 0, save_every = 100;
-  double lr = 1e-3, width = 0.25, at_least = 0;
+  int64_t epochs = 14, batch = 64, limit = 0, save_every = 100;
+  double lr = 2e-3, width = 0.25, at_least = 0;
   uint64_t seed = 1;
   bool resume = false;
 };

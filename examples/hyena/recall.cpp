@@ -58,8 +58,8 @@ int main(int argc, char** argv) {
   CLI::App app{"Trains a Hyena model on associative recall"};
   models::RecallOptions task{.batch = 32, .pairs = 32, .vocab_size = 10};
   std::string out = "runs/recall", device_name;
-  int64_t steps = 600, eval_batches = 32;
-  double lr = 2e-3, at_least = 0;
+  int64_t steps = 800, eval_batches = 32;
+  double lr = 4e-3, at_least = 0;
   uint64_t seed = 1;
   app.add_option("--vocab", task.vocab_size, "half keys, half values")->check(CLI::Range(2, 1024));
   app.add_option("--pairs", task.pairs, "key-value pairs a sequence")->check(CLI::PositiveNumber);
