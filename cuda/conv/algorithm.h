@@ -17,9 +17,9 @@ struct ConvConfig {
   ConvPass pass = ConvPass::Forward;
   DType dtype = DType::Float32;  ///< storage; half types and float32 accumulate in float32, float64 in float64
   Precision precision = Precision::Float32;
-  bool bias = false;      ///< forward only
-  Activation activation{}; ///< forward only: y = activation(conv + bias)
-  int alignment = 4;      ///< bytes: the largest power of two up to 16 that divides every operand's address
+  bool bias = false;        ///< forward only
+  Activation activation{};  ///< forward only: y = activation(conv + bias)
+  int alignment = 4;        ///< bytes: the largest power of two up to 16 that divides every operand's address
   bool operator==(const ConvConfig&) const = default;
 };
 

@@ -11,12 +11,7 @@ namespace halo::cuda::conv {
 namespace {
 
 constexpr std::array<const Algorithm*, 6> kAlgorithms{
-    &kDense,
-    &kDenseWeight,
-    &kDepthwise,
-    &kDepthwiseGeneral,
-    &kSmallGroups,
-    &kDirect,
+    &kDense, &kDenseWeight, &kDepthwise, &kDepthwiseGeneral, &kSmallGroups, &kDirect,
 };
 
 }  // namespace
