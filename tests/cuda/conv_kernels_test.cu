@@ -167,7 +167,15 @@ void for_each_supported(const ConvProblem& problem, const F& f) {
   }
 }
 
-TEST(ConvKernels, MatchFloat64OnRandomProblems) {
+class ConvKernels : public testing::Test {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+  }
+};
+
+TEST_F(ConvKernels, MatchFloat64OnRandomProblems) {
   unsigned seed = 1;
   for (const ConvProblem& problem : problems(150, 7)) {
     ++seed;
@@ -182,7 +190,7 @@ TEST(ConvKernels, MatchFloat64OnRandomProblems) {
   }
 }
 
-TEST(ConvKernels, AreExactOnSmallIntegers) {
+TEST_F(ConvKernels, AreExactOnSmallIntegers) {
   unsigned seed = 1;
   for (const ConvProblem& problem : problems(60, 8)) {
     ++seed;
@@ -194,7 +202,7 @@ TEST(ConvKernels, AreExactOnSmallIntegers) {
   }
 }
 
-TEST(ConvKernels, BoundsCatchOneWrongWeight) {  // the negative control of the two tests above
+TEST_F(ConvKernels, BoundsCatchOneWrongWeight) {  // the negative control of the two tests above
   for (const ConvProblem& problem : problems(20, 9)) {
     const Case c = make_case(problem, ConvPass::Forward, Precision::TF32, 3);
     if (problem.y_numel() < 1000 || problem.padding_before[1] > 1 ||
@@ -207,7 +215,7 @@ TEST(ConvKernels, BoundsCatchOneWrongWeight) {  // the negative control of the t
   }
 }
 
-TEST(ConvKernels, RepeatTheirBits) {
+TEST_F(ConvKernels, RepeatTheirBits) {
   for (const ConvProblem& problem : problems(40, 10)) {
     for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
       const Case c = make_case(problem, pass, precision, 5);
@@ -218,7 +226,7 @@ TEST(ConvKernels, RepeatTheirBits) {
   }
 }
 
-TEST(ConvKernels, ApplyBiasAndActivation) {
+TEST_F(ConvKernels, ApplyBiasAndActivation) {
   for (const ConvProblem& problem : problems(25, 11)) {
     for (const ActivationKind kind : {ActivationKind::None, ActivationKind::Relu, ActivationKind::LeakyRelu,
                                       ActivationKind::Gelu, ActivationKind::GeluTanh, ActivationKind::Silu}) {
@@ -242,7 +250,7 @@ bool same_kind(float a, float b) {
   return true;
 }
 
-TEST(ConvKernels, GiveInfinityAndNanWherePlainFloat32Does) {
+TEST_F(ConvKernels, GiveInfinityAndNanWherePlainFloat32Does) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float specials[] = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::max(), 3.4020e38f};
