@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/binary.h>
 #include <halo/ops/binary_backend.h>
 
@@ -15,10 +16,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const DType dtype = is_comparison(op) ? DType::Bool : a.dtype();
   Tensor out = empty(shape, {.dtype = dtype, .device = a.device()});
   const Tensor wide_a = view::expand(a, shape), wide_b = view::expand(b, shape);
-  switch (a.device().type) {
-    case DeviceType::CPU: cpu::binary(op, wide_a, wide_b, out); break;
-    case DeviceType::CUDA: cuda::binary(op, wide_a, wide_b, out); break;
-  }
+  run_backend("binary", a.device(), cpu::binary, cuda::binary, op, wide_a, wide_b, out);
   return out;
 }
 
@@ -30,10 +28,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Shape shape = broadcast_shapes("where", condition.shape(), broadcast_shapes("where", a.shape(), b.shape()));
   Tensor out = empty(shape, a.options());
   const Tensor wide = view::expand(condition, shape), wide_a = view::expand(a, shape), wide_b = view::expand(b, shape);
-  switch (a.device().type) {
-    case DeviceType::CPU: cpu::where(wide, wide_a, wide_b, out); break;
-    case DeviceType::CUDA: cuda::where(wide, wide_a, wide_b, out); break;
-  }
+  run_backend("where", a.device(), cpu::where, cuda::where, wide, wide_a, wide_b, out);
   return out;
 }
 

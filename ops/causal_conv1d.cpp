@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/causal_conv1d.h>
 #include <halo/ops/causal_conv1d_backend.h>
 
@@ -51,10 +52,8 @@ CausalConv1dResult causal_conv1d_forward(const CausalConv1dProblem& problem, con
   const CausalConv1dTensors dense = checked("causal_conv1d", problem, operands);
   CausalConv1dResult result{.y = empty(problem.x_shape(), dense.x.options())};
   if (want_final_state) result.final_state = empty(problem.state_shape(), dense.x.options());
-  switch (dense.x.device().type) {
-    case DeviceType::CPU: cpu::causal_conv1d_forward(problem, dense, result); break;
-    case DeviceType::CUDA: cuda::causal_conv1d_forward(problem, dense, result); break;
-  }
+  run_backend("causal_conv1d_forward", dense.x.device(), cpu::causal_conv1d_forward, cuda::causal_conv1d_forward,
+              problem, dense, result);
   return result;
 }
 
@@ -72,10 +71,8 @@ CausalConv1dTensors causal_conv1d_backward(const CausalConv1dProblem& problem, c
                                  result(wanted.bias, {problem.channels}), result(wanted.state, problem.state_shape())};
   const auto dense_or_undefined = [](const Tensor& t) { return t.defined() ? view::dense(t) : t; };
   const CausalConv1dResult upstream{dense_or_undefined(grads.y), dense_or_undefined(grads.final_state)};
-  switch (dense.x.device().type) {
-    case DeviceType::CPU: cpu::causal_conv1d_backward(problem, dense, upstream, into); break;
-    case DeviceType::CUDA: cuda::causal_conv1d_backward(problem, dense, upstream, into); break;
-  }
+  run_backend("causal_conv1d_backward", dense.x.device(), cpu::causal_conv1d_backward, cuda::causal_conv1d_backward,
+              problem, dense, upstream, into);
   CausalConv1dTensors shaped = into;
   if (wanted.weight) shaped.weight = view::reshape(into.weight, operands.weight.shape());
   return shaped;

@@ -28,10 +28,18 @@ struct CausalConv1dProblem {
 /// x [B, C, L], weight [C, K], bias [C], state [B, C, state_length()]. bias and state may be undefined.
 struct CausalConv1dTensors {
   Tensor x{}, weight{}, bias{}, state{};
+  template <class F>
+  void for_each_tensor(F&& f) {
+    for (Tensor* t : {&x, &weight, &bias, &state}) f(*t);
+  }
 };
 /// final_state is undefined where not asked for.
 struct CausalConv1dResult {
   Tensor y{}, final_state{};
+  template <class F>
+  void for_each_tensor(F&& f) {
+    for (Tensor* t : {&y, &final_state}) f(*t);
+  }
 };
 
 namespace ops {

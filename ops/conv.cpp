@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/conv.h>
 #include <halo/ops/conv_backend.h>
 
@@ -27,10 +28,8 @@ Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w
   check_bias(op, bias, problem.out_channels);
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::conv_forward(problem, dense_x, dense_w, dense_bias, activation, y); break;
-    case DeviceType::CUDA: cuda::conv_forward(problem, dense_x, dense_w, dense_bias, activation, y); break;
-  }
+  run_backend("conv_forward", x.device(), cpu::conv_forward, cuda::conv_forward, problem, dense_x, dense_w, dense_bias,
+              activation, y);
   return y;
 }
 
@@ -42,10 +41,8 @@ Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Te
   check_bias(op, bias, problem.in_channels);
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::conv_backward_input(problem, dense_g, dense_w, dense_bias, x); break;
-    case DeviceType::CUDA: cuda::conv_backward_input(problem, dense_g, dense_w, dense_bias, x); break;
-  }
+  run_backend("conv_backward_input", g.device(), cpu::conv_backward_input, cuda::conv_backward_input, problem, dense_g,
+              dense_w, dense_bias, x);
   return x;
 }
 
@@ -56,10 +53,8 @@ Tensor conv_backward_weight(const ConvProblem& problem, const Tensor& x, const T
   check_shape(op, "grad_output", g, problem.y_shape());
   Tensor w = empty(problem.w_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_g = view::dense(g);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::conv_backward_weight(problem, dense_x, dense_g, w); break;
-    case DeviceType::CUDA: cuda::conv_backward_weight(problem, dense_x, dense_g, w); break;
-  }
+  run_backend("conv_backward_weight", x.device(), cpu::conv_backward_weight, cuda::conv_backward_weight, problem,
+              dense_x, dense_g, w);
   return w;
 }
 
@@ -67,10 +62,7 @@ Tensor sum_per_channel(const Tensor& g) {
   if (g.rank() < 2) fail("sum_per_channel: input expects [N, C, ...], got ", g.shape());
   Tensor sum = empty({g.size(1)}, g.options());
   const Tensor dense_g = view::dense(g);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::sum_per_channel(dense_g, sum); break;
-    case DeviceType::CUDA: cuda::sum_per_channel(dense_g, sum); break;
-  }
+  run_backend("sum_per_channel", g.device(), cpu::sum_per_channel, cuda::sum_per_channel, dense_g, sum);
   return sum;
 }
 

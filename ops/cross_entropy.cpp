@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/cross_entropy.h>
 #include <halo/ops/cross_entropy_backend.h>
 #include <halo/ops/index.h>
@@ -39,10 +40,8 @@ ClassLossResult cross_entropy(const char* op, const ClassLoss& options, const Te
   const Tensor loss = empty(labels.shape(), x.options()), counted = empty(labels.shape(), x.options());
   const Tensor lse = empty(labels.shape(), {.dtype = DType::Float64, .device = x.device()});
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::cross_entropy(op, options, dense_x, labels, dense_weight, loss, lse, counted); break;
-    case DeviceType::CUDA: cuda::cross_entropy(op, options, dense_x, labels, dense_weight, loss, lse, counted); break;
-  }
+  run_backend("cross_entropy", x.device(), cpu::cross_entropy, cuda::cross_entropy, op, options, dense_x, labels,
+              dense_weight, loss, lse, counted);
   return {loss, lse, counted};
 }
 
@@ -55,10 +54,8 @@ Tensor cross_entropy_backward(const char* op, const ClassLoss& options, const Te
   }
   const Tensor dx = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight), up = view::dense(g);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::cross_entropy_backward(op, options, dense_x, labels, dense_weight, lse, up, dx); break;
-    case DeviceType::CUDA: cuda::cross_entropy_backward(op, options, dense_x, labels, dense_weight, lse, up, dx); break;
-  }
+  run_backend("cross_entropy_backward", x.device(), cpu::cross_entropy_backward, cuda::cross_entropy_backward, op,
+              options, dense_x, labels, dense_weight, lse, up, dx);
   return dx;
 }
 

@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/cumsum.h>
 #include <halo/ops/cumsum_backend.h>
 
@@ -16,10 +17,7 @@ Tensor cumsum(const Tensor& x, int64_t dim, bool reverse) {
   }
   Tensor y = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::cumsum(dense_x, axis, reverse, y); break;
-    case DeviceType::CUDA: cuda::cumsum(dense_x, axis, reverse, y); break;
-  }
+  run_backend("cumsum", x.device(), cpu::cumsum, cuda::cumsum, dense_x, axis, reverse, y);
   return y;
 }
 

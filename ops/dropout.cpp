@@ -1,4 +1,5 @@
 #include <halo/core/error.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/dropout.h>
 #include <halo/ops/dropout_backend.h>
 
@@ -7,10 +8,7 @@ namespace halo::ops {
 Tensor dropout(const Tensor& x, double p, PhiloxState state) {
   if (!(p >= 0 && p <= 1)) fail("dropout: p expected from 0 to 1, got ", p);
   Tensor y = empty(x.shape(), x.options());
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::dropout(p, state, x, y); break;
-    case DeviceType::CUDA: cuda::dropout(p, state, x, y); break;
-  }
+  run_backend("dropout", x.device(), cpu::dropout, cuda::dropout, p, state, x, y);
   return y;
 }
 

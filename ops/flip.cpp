@@ -1,4 +1,5 @@
 #include <halo/core/error.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/flip.h>
 #include <halo/ops/flip_backend.h>
 
@@ -14,10 +15,7 @@ Tensor flip(const Tensor& x, const Shape& dims) {
     axes.push_back(axis);
   }
   Tensor y = empty(x.shape(), x.options());
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::flip(x, axes, y); break;
-    case DeviceType::CUDA: cuda::flip(x, axes, y); break;
-  }
+  run_backend("flip", x.device(), cpu::flip, cuda::flip, x, axes, y);
   return y;
 }
 

@@ -1,6 +1,7 @@
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/binary.h>
 #include <halo/ops/index.h>
 #include <halo/ops/index_backend.h>
@@ -38,10 +39,7 @@ Tensor index_select(const char* op, const Tensor& x, int64_t dim, const Tensor& 
   shape[axis] = at.numel();
   Tensor y = empty(shape, x.options());
   const Tensor dense_x = view::dense(x);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::index_select(op, dense_x, axis, at, y); break;
-    case DeviceType::CUDA: cuda::index_select(op, dense_x, axis, at, y); break;
-  }
+  run_backend("index_select", x.device(), cpu::index_select, cuda::index_select, op, dense_x, axis, at, y);
   return y;
 }
 
@@ -55,10 +53,7 @@ Tensor index_add(const char* op, const Tensor& g, int64_t dim, const Tensor& ind
   shape[axis] = extent;
   Tensor y = empty(shape, g.options());
   const Tensor dense_g = view::dense(g);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::index_add(op, dense_g, axis, at, y); break;
-    case DeviceType::CUDA: cuda::index_add(op, dense_g, axis, at, y); break;
-  }
+  run_backend("index_add", g.device(), cpu::index_add, cuda::index_add, op, dense_g, axis, at, y);
   return y;
 }
 
@@ -69,10 +64,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   check_lines(op, x.shape(), axis, at);
   Tensor y = empty(at.shape(), x.options());
   const Tensor dense_x = view::dense(x);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::gather(op, dense_x, axis, at, y); break;
-    case DeviceType::CUDA: cuda::gather(op, dense_x, axis, at, y); break;
-  }
+  run_backend("gather", x.device(), cpu::gather, cuda::gather, op, dense_x, axis, at, y);
   return y;
 }
 
@@ -84,10 +76,7 @@ Tensor scatter_add(const Tensor& g, int64_t dim, const Tensor& index, const Shap
   if (g.shape() != at.shape()) fail(op, ": src expected index's shape ", at.shape(), ", got ", g.shape());
   Tensor y = empty(shape, g.options());
   const Tensor dense_g = view::dense(g);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::scatter_add(op, dense_g, axis, at, y); break;
-    case DeviceType::CUDA: cuda::scatter_add(op, dense_g, axis, at, y); break;
-  }
+  run_backend("scatter_add", g.device(), cpu::scatter_add, cuda::scatter_add, op, dense_g, axis, at, y);
   return y;
 }
 

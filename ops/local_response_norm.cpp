@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/local_response_norm.h>
 #include <halo/ops/local_response_norm_backend.h>
 
@@ -17,10 +18,8 @@ Tensor local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& 
   check("local_response_norm", norm, x);
   Tensor y = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::local_response_norm_forward(norm, dense_x, y); break;
-    case DeviceType::CUDA: cuda::local_response_norm_forward(norm, dense_x, y); break;
-  }
+  run_backend("local_response_norm_forward", x.device(), cpu::local_response_norm_forward,
+              cuda::local_response_norm_forward, norm, dense_x, y);
   return y;
 }
 
@@ -31,10 +30,8 @@ Tensor local_response_norm_backward(const LocalResponseNorm& norm, const Tensor&
   if (g.shape() != x.shape()) fail(op, ": grad_output expects shape ", x.shape(), ", got ", g.shape());
   Tensor dx = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_g = view::dense(g);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::local_response_norm_backward(norm, dense_x, dense_g, dx); break;
-    case DeviceType::CUDA: cuda::local_response_norm_backward(norm, dense_x, dense_g, dx); break;
-  }
+  run_backend("local_response_norm_backward", x.device(), cpu::local_response_norm_backward,
+              cuda::local_response_norm_backward, norm, dense_x, dense_g, dx);
   return dx;
 }
 

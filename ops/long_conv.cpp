@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/long_conv.h>
 #include <halo/ops/long_conv_backend.h>
 
@@ -41,10 +42,8 @@ Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& 
   need(op, "weight", operands.weight);
   const LongConvTensors dense = checked(op, problem, operands, {});
   Tensor y = empty(dense.x.shape(), dense.x.options());
-  switch (y.device().type) {
-    case DeviceType::CPU: cpu::long_conv_forward(problem, method, dense, y); break;
-    case DeviceType::CUDA: cuda::long_conv_forward(problem, method, dense, y); break;
-  }
+  run_backend("long_conv_forward", y.device(), cpu::long_conv_forward, cuda::long_conv_forward, problem, method, dense,
+              y);
   return y;
 }
 
@@ -64,10 +63,8 @@ LongConvTensors long_conv_backward(const LongConvProblem& problem, const LongCon
                               result(wanted.skip, {problem.channels}), result(wanted.gate_in, g.shape()),
                               result(wanted.gate_out, g.shape())};
   const Tensor dense_g = view::dense(g);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::long_conv_backward(problem, method, dense, dense_g, grads); break;
-    case DeviceType::CUDA: cuda::long_conv_backward(problem, method, dense, dense_g, grads); break;
-  }
+  run_backend("long_conv_backward", g.device(), cpu::long_conv_backward, cuda::long_conv_backward, problem, method,
+              dense, dense_g, grads);
   return grads;
 }
 

@@ -18,6 +18,10 @@ enum class LongConvMethod : uint8_t { Auto, Fft, Direct };
 /// skip, gate_in and gate_out may be undefined: 0, 1 and 1.
 struct LongConvTensors {
   Tensor x{}, weight{}, skip{}, gate_in{}, gate_out{};
+  template <class F>
+  void for_each_tensor(F&& f) {
+    for (Tensor* t : {&x, &weight, &skip, &gate_in, &gate_out}) f(*t);
+  }
 };
 
 namespace ops {

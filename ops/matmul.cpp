@@ -1,6 +1,7 @@
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/matmul.h>
 #include <halo/ops/matmul_backend.h>
 
@@ -65,10 +66,7 @@ void multiply(const Tensor& a, const Tensor& b, double beta, const Tensor& c) {
                       .beta = beta};
   problem.batch_c = problem.m * problem.n;
   problem.batch = c.numel() / problem.batch_c;
-  switch (c.device().type) {
-    case DeviceType::CPU: cpu::gemm(problem, left.tensor, right.tensor, c); break;
-    case DeviceType::CUDA: cuda::gemm(problem, left.tensor, right.tensor, c); break;
-  }
+  run_backend("gemm", c.device(), cpu::gemm, cuda::gemm, problem, left.tensor, right.tensor, c);
 }
 
 Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {

@@ -1,6 +1,7 @@
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/norm.h>
 #include <halo/ops/norm_backend.h>
 
@@ -58,12 +59,8 @@ NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, 
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_bias = dense_or_undefined(bias), mean = dense_or_undefined(running_mean),
                var = dense_or_undefined(running_var);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::batch_norm_forward(problem, dense_x, dense_weight, dense_bias, mean, var, result); break;
-    case DeviceType::CUDA:
-      cuda::batch_norm_forward(problem, dense_x, dense_weight, dense_bias, mean, var, result);
-      break;
-  }
+  run_backend("batch_norm_forward", x.device(), cpu::batch_norm_forward, cuda::batch_norm_forward, problem, dense_x,
+              dense_weight, dense_bias, mean, var, result);
   if (problem.training) {
     write_back(mean, running_mean);
     write_back(var, running_var);
@@ -85,14 +82,8 @@ NormGrads batch_norm_backward(const BatchNormProblem& problem, const Tensor& g, 
                         empty_if(wanted.bias, {problem.channels}, x)};
   const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
-  switch (x.device().type) {
-    case DeviceType::CPU:
-      cpu::batch_norm_backward(problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, grads);
-      break;
-    case DeviceType::CUDA:
-      cuda::batch_norm_backward(problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, grads);
-      break;
-  }
+  run_backend("batch_norm_backward", x.device(), cpu::batch_norm_backward, cuda::batch_norm_backward, problem, dense_g,
+              dense_x, dense_weight, dense_mean, dense_rstd, grads);
   return grads;
 }
 
@@ -117,10 +108,8 @@ NormResult row_norm_forward(const RowNormProblem& problem, const Tensor& x, cons
                           empty({problem.rows}, x.options())};
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_bias = dense_or_undefined(bias);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::row_norm_forward(problem, dense_x, dense_weight, dense_bias, result); break;
-    case DeviceType::CUDA: cuda::row_norm_forward(problem, dense_x, dense_weight, dense_bias, result); break;
-  }
+  run_backend("row_norm_forward", x.device(), cpu::row_norm_forward, cuda::row_norm_forward, problem, dense_x,
+              dense_weight, dense_bias, result);
   return result;
 }
 
@@ -138,14 +127,8 @@ NormGrads row_norm_backward(const RowNormProblem& problem, const Tensor& g, cons
                         empty_if(wanted.bias, {problem.channels()}, x)};
   const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
-  switch (x.device().type) {
-    case DeviceType::CPU:
-      cpu::row_norm_backward(problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, grads);
-      break;
-    case DeviceType::CUDA:
-      cuda::row_norm_backward(problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, grads);
-      break;
-  }
+  run_backend("row_norm_backward", x.device(), cpu::row_norm_backward, cuda::row_norm_backward, problem, dense_g,
+              dense_x, dense_weight, dense_mean, dense_rstd, grads);
   return grads;
 }
 

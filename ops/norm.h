@@ -33,10 +33,18 @@ struct RowNormProblem {
 /// Result of a forward pass with what backward needs: mean and rstd that were used, [C] or [rows].
 struct NormResult {
   Tensor y{}, mean{}, rstd{};
+  template <class F>
+  void for_each_tensor(F&& f) {
+    for (Tensor* t : {&y, &mean, &rstd}) f(*t);
+  }
 };
 /// Gradients; undefined where not asked for. Those of weight and bias have one axis.
 struct NormGrads {
   Tensor x{}, weight{}, bias{};
+  template <class F>
+  void for_each_tensor(F&& f) {
+    for (Tensor* t : {&x, &weight, &bias}) f(*t);
+  }
 };
 /// Which gradients to compute.
 struct NormWanted {

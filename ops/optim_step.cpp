@@ -1,4 +1,5 @@
 #include <halo/core/error.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/optim_step.h>
 #include <halo/ops/optim_step_backend.h>
 
@@ -53,10 +54,7 @@ void sgd_step(const SgdUpdate& update, const std::vector<SgdTensors>& tensors) {
     begin_change("sgd_step", t.param);
     if (update.momentum != 0) begin_change("sgd_step", t.velocity);
   }
-  switch (device.type) {
-    case DeviceType::CPU: return cpu::sgd_step(update, tensors);
-    case DeviceType::CUDA: return cuda::sgd_step(update, tensors);
-  }
+  run_backend("sgd_step", device, cpu::sgd_step, cuda::sgd_step, update, tensors);
 }
 
 void adam_step(const AdamUpdate& update, const std::vector<AdamTensors>& tensors) {
@@ -69,10 +67,7 @@ void adam_step(const AdamUpdate& update, const std::vector<AdamTensors>& tensors
   for (const AdamTensors& t : tensors) {
     for (const Tensor* changed : {&t.param, &t.exp_avg, &t.exp_avg_sq}) begin_change("adam_step", *changed);
   }
-  switch (device.type) {
-    case DeviceType::CPU: return cpu::adam_step(update, tensors);
-    case DeviceType::CUDA: return cuda::adam_step(update, tensors);
-  }
+  run_backend("adam_step", device, cpu::adam_step, cuda::adam_step, update, tensors);
 }
 
 }  // namespace halo::ops

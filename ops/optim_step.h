@@ -12,10 +12,18 @@ namespace halo {
 struct SgdTensors {
   Tensor param{}, grad{};
   Tensor velocity{};  ///< undefined where there is no momentum
+  template <class F>
+  void for_each_tensor(F&& f) {
+    for (Tensor* t : {&param, &grad, &velocity}) f(*t);
+  }
 };
 struct AdamTensors {
   Tensor param{}, grad{}, exp_avg{}, exp_avg_sq{};
   int64_t step = 1;  ///< 1 for the first
+  template <class F>
+  void for_each_tensor(F&& f) {
+    for (Tensor* t : {&param, &grad, &exp_avg, &exp_avg_sq}) f(*t);
+  }
 };
 
 namespace ops {

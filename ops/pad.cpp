@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/pad.h>
 #include <halo/ops/pad_backend.h>
 
@@ -64,10 +65,7 @@ Tensor pad(const Tensor& x, const IntList& amounts, PadMode mode, const Scalar& 
   const PadProblem problem = problem_of(x.shape(), amounts, mode);
   Tensor y = empty(padded(x.shape(), amounts), x.options());
   const Tensor dense_x = view::dense(x);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::pad(problem, value, dense_x, y); break;
-    case DeviceType::CUDA: cuda::pad(problem, value, dense_x, y); break;
-  }
+  run_backend("pad", x.device(), cpu::pad, cuda::pad, problem, value, dense_x, y);
   return y;
 }
 
@@ -78,10 +76,7 @@ Tensor pad_backward(const Tensor& g, const Shape& shape, const IntList& amounts,
   }
   Tensor x = empty(shape, g.options());
   const Tensor dense_g = view::dense(g);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::pad_backward(problem, dense_g, x); break;
-    case DeviceType::CUDA: cuda::pad_backward(problem, dense_g, x); break;
-  }
+  run_backend("pad_backward", g.device(), cpu::pad_backward, cuda::pad_backward, problem, dense_g, x);
   return x;
 }
 

@@ -1,4 +1,5 @@
 #include <halo/core/error.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/pair_loss.h>
 #include <halo/ops/pair_loss_backend.h>
 
@@ -16,10 +17,7 @@ Tensor pair_loss(const char* name, PairLoss op, double delta, Reduction reductio
   check_pair(name, x, t);
   if (op == PairLoss::Huber && !(delta > 0)) fail(name, ": delta expected above 0, got ", delta);
   const Tensor out = empty(reduction == Reduction::None ? x.shape() : Shape{}, x.options());
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::pair_loss(op, delta, reduction, x, t, out); break;
-    case DeviceType::CUDA: cuda::pair_loss(op, delta, reduction, x, t, out); break;
-  }
+  run_backend("pair_loss", x.device(), cpu::pair_loss, cuda::pair_loss, op, delta, reduction, x, t, out);
   return out;
 }
 
@@ -28,10 +26,8 @@ Tensor pair_loss_backward(PairLoss op, double delta, bool to_target, const Tenso
   check_pair("pair_loss_backward", x, t);
   check_pair("pair_loss_backward", x, g);
   const Tensor out = empty(x.shape(), x.options());
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::pair_loss_backward(op, delta, to_target, g, x, t, out); break;
-    case DeviceType::CUDA: cuda::pair_loss_backward(op, delta, to_target, g, x, t, out); break;
-  }
+  run_backend("pair_loss_backward", x.device(), cpu::pair_loss_backward, cuda::pair_loss_backward, op, delta, to_target,
+              g, x, t, out);
   return out;
 }
 

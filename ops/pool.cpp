@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/pool.h>
 #include <halo/ops/pool_backend.h>
 
@@ -26,10 +27,8 @@ MaxPoolResult max_pool_forward(const PoolProblem& problem, const Tensor& x, bool
     result.offsets = empty(problem.y_shape(), {.dtype = problem.offset_dtype(), .device = x.device()});
   }
   const Tensor dense_x = view::dense(x);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::max_pool_forward(problem, dense_x, result.y, result.offsets); break;
-    case DeviceType::CUDA: cuda::max_pool_forward(problem, dense_x, result.y, result.offsets); break;
-  }
+  run_backend("max_pool_forward", x.device(), cpu::max_pool_forward, cuda::max_pool_forward, problem, dense_x, result.y,
+              result.offsets);
   return result;
 }
 
@@ -38,10 +37,8 @@ Tensor max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const
   check_offsets("max_pool_scatter", problem, offsets, g.device());
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g), dense_offsets = view::dense(offsets);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::max_pool_scatter(problem, dense_offsets, dense_g, x); break;
-    case DeviceType::CUDA: cuda::max_pool_scatter(problem, dense_offsets, dense_g, x); break;
-  }
+  run_backend("max_pool_scatter", g.device(), cpu::max_pool_scatter, cuda::max_pool_scatter, problem, dense_offsets,
+              dense_g, x);
   return x;
 }
 
@@ -50,10 +47,8 @@ Tensor max_pool_gather(const PoolProblem& problem, const Tensor& offsets, const 
   check_offsets("max_pool_gather", problem, offsets, x.device());
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_offsets = view::dense(offsets);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::max_pool_gather(problem, dense_offsets, dense_x, y); break;
-    case DeviceType::CUDA: cuda::max_pool_gather(problem, dense_offsets, dense_x, y); break;
-  }
+  run_backend("max_pool_gather", x.device(), cpu::max_pool_gather, cuda::max_pool_gather, problem, dense_offsets,
+              dense_x, y);
   return y;
 }
 
@@ -61,10 +56,8 @@ Tensor max_pool_indices(const PoolProblem& problem, const Tensor& offsets) {
   check_offsets("max_pool_indices", problem, offsets, offsets.device());
   Tensor indices = empty(problem.y_shape(), {.dtype = int64, .device = offsets.device()});
   const Tensor dense_offsets = view::dense(offsets);
-  switch (offsets.device().type) {
-    case DeviceType::CPU: cpu::max_pool_indices(problem, dense_offsets, indices); break;
-    case DeviceType::CUDA: cuda::max_pool_indices(problem, dense_offsets, indices); break;
-  }
+  run_backend("max_pool_indices", offsets.device(), cpu::max_pool_indices, cuda::max_pool_indices, problem,
+              dense_offsets, indices);
   return indices;
 }
 
@@ -72,10 +65,7 @@ Tensor avg_pool_forward(const PoolProblem& problem, const Tensor& x) {
   check("avg_pool_forward", "input", x, problem.x_shape());
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::avg_pool_forward(problem, dense_x, y); break;
-    case DeviceType::CUDA: cuda::avg_pool_forward(problem, dense_x, y); break;
-  }
+  run_backend("avg_pool_forward", x.device(), cpu::avg_pool_forward, cuda::avg_pool_forward, problem, dense_x, y);
   return y;
 }
 
@@ -83,10 +73,7 @@ Tensor avg_pool_backward(const PoolProblem& problem, const Tensor& g) {
   check("avg_pool_backward", "grad_output", g, problem.y_shape());
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::avg_pool_backward(problem, dense_g, x); break;
-    case DeviceType::CUDA: cuda::avg_pool_backward(problem, dense_g, x); break;
-  }
+  run_backend("avg_pool_backward", g.device(), cpu::avg_pool_backward, cuda::avg_pool_backward, problem, dense_g, x);
   return x;
 }
 

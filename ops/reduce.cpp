@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/reduce.h>
 #include <halo/ops/reduce_backend.h>
 
@@ -61,10 +62,7 @@ Tensor reduce(ReduceOp op, const Tensor& x, const Shape& dims, bool keepdim) {
     fail("reduce: max and min expected at least one element to reduce, got ", x.describe());
   }
   Tensor out = empty(plan.kept_shape, {.dtype = result_dtype(op, x.dtype()), .device = x.device()});
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::reduce(op, plan.ordered, plan.kept, out); break;
-    case DeviceType::CUDA: cuda::reduce(op, plan.ordered, plan.kept, out); break;
-  }
+  run_backend("reduce", x.device(), cpu::reduce, cuda::reduce, op, plan.ordered, plan.kept, out);
   return view::reshape(out, plan.result_shape);
 }
 
@@ -72,10 +70,7 @@ Tensor variance(const Tensor& x, const Shape& dims, double correction, bool keep
   const Plan plan = plan_of(x, dims, keepdim);
   if (!is_floating_point(x.dtype())) fail("var: input expected a floating dtype, got ", x.describe());
   Tensor out = empty(plan.kept_shape, x.options());
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::variance(plan.ordered, plan.kept, correction, out); break;
-    case DeviceType::CUDA: cuda::variance(plan.ordered, plan.kept, correction, out); break;
-  }
+  run_backend("variance", x.device(), cpu::variance, cuda::variance, plan.ordered, plan.kept, correction, out);
   return view::reshape(out, plan.result_shape);
 }
 

@@ -1,5 +1,6 @@
 #include <halo/core/error.h>
 #include <halo/core/view.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/softmax.h>
 #include <halo/ops/softmax_backend.h>
 
@@ -17,10 +18,7 @@ Tensor softmax(bool log, const Tensor& x, int64_t dim) {
   const Tensor in = with_axis(x);
   const int axis = normalize_axis(name(log), dim, in.rank());
   const Tensor y = empty_like(in);
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::softmax(log, in, axis, y); break;
-    case DeviceType::CUDA: cuda::softmax(log, in, axis, y); break;
-  }
+  run_backend("softmax", x.device(), cpu::softmax, cuda::softmax, log, in, axis, y);
   return view::reshape(y, x.shape());
 }
 
@@ -30,10 +28,7 @@ Tensor softmax_backward(bool log, const Tensor& g, const Tensor& y, int64_t dim)
   const Tensor up = with_axis(g), out = with_axis(y);
   const int axis = normalize_axis("softmax_backward", dim, out.rank());
   const Tensor dx = empty_like(out);
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::softmax_backward(log, up, out, axis, dx); break;
-    case DeviceType::CUDA: cuda::softmax_backward(log, up, out, axis, dx); break;
-  }
+  run_backend("softmax_backward", g.device(), cpu::softmax_backward, cuda::softmax_backward, log, up, out, axis, dx);
   return view::reshape(dx, y.shape());
 }
 

@@ -1,4 +1,5 @@
 #include <halo/core/error.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/unary.h>
 #include <halo/ops/unary_backend.h>
 
@@ -7,10 +8,7 @@ namespace halo::ops {
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   if (!is_floating_point(x.dtype())) fail("unary: input expected a floating dtype, got ", x.describe());
   Tensor y = empty(x.shape(), x.options());
-  switch (x.device().type) {
-    case DeviceType::CPU: cpu::unary(op, params, x, y); break;
-    case DeviceType::CUDA: cuda::unary(op, params, x, y); break;
-  }
+  run_backend("unary", x.device(), cpu::unary, cuda::unary, op, params, x, y);
   return y;
 }
 
@@ -19,10 +17,8 @@ Tensor unary_derivative(UnaryOp op, int order, const Tensor& g, const Tensor& s,
   if (g.shape() != s.shape()) fail("unary_derivative: grad_output expected shape ", s.shape(), ", got ", g.shape());
   if (order != 1 && order != 2) fail("unary_derivative: order expected 1 or 2, got ", order);
   Tensor out = empty(g.shape(), g.options());
-  switch (g.device().type) {
-    case DeviceType::CPU: cpu::unary_derivative(op, params, order, g, s, out); break;
-    case DeviceType::CUDA: cuda::unary_derivative(op, params, order, g, s, out); break;
-  }
+  run_backend("unary_derivative", g.device(), cpu::unary_derivative, cuda::unary_derivative, op, params, order, g, s,
+              out);
   return out;
 }
 

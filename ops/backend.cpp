@@ -1,0 +1,76 @@
+#include <halo/core/copy.h>
+#include <halo/core/error.h>
+#include <halo/core/precision.h>
+#include <halo/core/view.h>
+#include <halo/ops/backend.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+namespace halo::ops {
+namespace {
+
+std::atomic<bool>& checking() {
+  static std::atomic<bool> on = [] {
+    const char* value = std::getenv("HALO_CHECK");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  return on;
+}
+
+/// Allowed difference as a share of the root mean square of what is expected: rounding of long sums, not a wrong index.
+double allowed(DType dtype) {
+  switch (dtype) {
+    case DType::Float64: return 1e-9;
+    case DType::Float32: return precision() == Precision::TF32 ? 2e-2 : 1e-4;
+    case DType::BFloat16: return 5e-2;
+    case DType::Float16: return 1e-2;
+    default: return 0;
+  }
+}
+
+std::vector<double> sample(const Tensor& t) {
+  constexpr int64_t kMost = 4096;
+  const Tensor flat = view::reshape(t, {t.numel()});
+  return view::slice(flat, 0, 0, t.numel(), std::max<int64_t>(1, t.numel() / kMost)).to_vector<double>();
+}
+
+bool agree(double a, double b, double bound) {
+  return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= bound;
+}
+
+}  // namespace
+
+bool backend_checking() { return checking(); }
+void set_backend_checking(bool on) { checking() = on; }
+
+Tensor host_copy(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  const Tensor copied = empty(tensor.shape(), {.dtype = tensor.dtype()});
+  copy(tensor, copied);
+  return copied;
+}
+
+void compare_with_host(const char* op, Device device, int argument, const Tensor& got, const Tensor& expected) {
+  const auto a = sample(got), b = sample(expected);
+  double square = 0;
+  int64_t finite = 0;
+  for (double v : b) {
+    if (!std::isfinite(v)) continue;
+    square += v * v;
+    ++finite;
+  }
+  const double bound = allowed(got.dtype()) * std::sqrt(square / static_cast<double>(std::max<int64_t>(1, finite)));
+  const auto step =
+      std::max<std::size_t>(1, static_cast<std::size_t>(got.numel()) / std::max<std::size_t>(1, a.size()));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (agree(a[i], b[i], bound)) continue;
+    fail<InternalError>("HALO_CHECK: ", op, " on ", device, " disagrees with the CPU: tensor ", argument, " (",
+                        got.describe(), "), element ", i * step, " is ", a[i], ", expected ", b[i], " within ", bound);
+  }
+}
+
+}  // namespace halo::ops
