@@ -172,7 +172,7 @@ Tensor from_memory(void* data, const Shape& shape, const TensorOptions& options,
 void check_same_dtype_and_device(const char* op, std::initializer_list<NamedTensor> operands) {
   const NamedTensor* first = nullptr;
   bool agree = true;
-  for (const NamedTensor& t : operands) {
+  for (const NamedTensor& t : operands) {  // NOLINT(clang-analyzer-core.NullDereference): a list that exists
     if (!t.tensor.defined()) continue;
     if (first == nullptr) first = &t;
     agree = agree && t.tensor.dtype() == first->tensor.dtype() && t.tensor.device() == first->tensor.device();

@@ -116,7 +116,7 @@ std::string read_two_bit(const std::string& path) {
     file.read_exactly(buffer.data(), take, "bases");
     for (std::size_t i = 0; i < take; ++i) {
       for (int k = 0; k < 4 && sequence.size() < length; ++k) {
-        sequence.push_back(kBases[static_cast<std::size_t>(buffer[i] >> (2 * k)) & 3u]);
+        sequence.push_back(kBases[(unsigned{buffer[i]} >> (2 * k)) & 3u]);
       }
     }
     left -= take;

@@ -22,7 +22,10 @@ double share_of(double step, double begin, double end) { return end > begin ? (s
 
 Schedule step_schedule(int64_t step_size, double gamma) {
   if (step_size < 1) fail("step_schedule: step_size expected at least 1, got ", step_size);
-  return [=](int64_t step) { return std::pow(gamma, static_cast<double>(step / step_size)); };
+  return [=](int64_t step) {
+    const int64_t whole = step / step_size;
+    return std::pow(gamma, static_cast<double>(whole));
+  };
 }
 
 Schedule cosine_schedule(const CosineOptions& o) {
