@@ -107,7 +107,7 @@ std::string read_two_bit(const std::string& path) {
   if (std::memcmp(header.data(), kMagic.data(), kMagic.size()) != 0)
     fail<FileError>(path, ": expected a HALO2BIT file");
   uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = (length << 8) | header[static_cast<std::size_t>(8 + i)];
+  for (int i = 7; i >= 0; --i) length = (length << 8) | header[8 + static_cast<std::size_t>(i)];
   if (length > static_cast<uint64_t>(kMostBases)) fail<FileError>(path, ": length ", length, " is beyond 2^36 bases");
   std::string sequence;
   std::array<unsigned char, 4096> buffer{};
