@@ -23,6 +23,7 @@
 #include <halo/autograd/softmax.h>
 #include <halo/autograd/sort.h>
 #include <halo/autograd/unary.h>
+#include <halo/core/denormals.h>
 #include <halo/core/generator.h>
 #include <halo/core/parallel.h>
 #include <halo/core/precision.h>

@@ -1,20 +1,22 @@
 #include <halo/autograd/grad_mode.h>
+#include <halo/core/thread_modes.h>
 
 #include <atomic>
 
 namespace halo {
 namespace {
-constexpr int kNone = -1;
 std::atomic<bool> process_default{true};
 std::atomic<bool> anomaly{false};
-thread_local int thread_override = kNone;
 }  // namespace
 
-bool grad_enabled() { return thread_override == kNone ? process_default.load() : thread_override == 1; }
+bool grad_enabled() {
+  const int guarded = thread_modes().grad;
+  return guarded < 0 ? process_default.load() : guarded == 1;
+}
 void set_grad_enabled(bool on) { process_default = on; }
 
-GradGuard::GradGuard(bool on) : previous_(thread_override) { thread_override = on ? 1 : 0; }
-GradGuard::~GradGuard() { thread_override = previous_; }
+GradGuard::GradGuard(bool on) : previous_(thread_modes().grad) { thread_modes().grad = on ? 1 : 0; }
+GradGuard::~GradGuard() { thread_modes().grad = previous_; }
 
 void set_detect_anomaly(bool on) { anomaly = on; }
 bool detect_anomaly() { return anomaly; }

@@ -8,7 +8,7 @@ bool grad_enabled();
 /// Sets the process-wide default.
 void set_grad_enabled(bool on);
 
-/// Recording on or off for a scope, on this thread. Worker threads of CPU loops never record.
+/// Recording on or off for a scope, on this thread and in the parallel loops that it starts.
 class GradGuard {
  public:
   explicit GradGuard(bool on);

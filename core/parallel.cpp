@@ -1,5 +1,7 @@
 #include <halo/core/error.h>
+#include <halo/core/float_mode.h>
 #include <halo/core/parallel.h>
+#include <halo/core/thread_modes.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +19,9 @@ namespace {
 struct Job {
   int64_t n, piece, pieces;
   const std::function<void(int64_t, int64_t)>* body;
+  // The caller's, for every piece: what a piece does must not depend on the thread that runs it.
+  ThreadModes modes;
+  uint64_t float_mode;
   std::atomic<int64_t> next{0};
   std::atomic<int64_t> done{0};
   std::mutex mutex;
@@ -81,6 +86,8 @@ class Pool {
         job = std::move(queue_.front());
         queue_.pop_front();
       }
+      thread_modes() = job->modes;
+      set_float_mode(job->float_mode);
       job->work();
     }
   }
@@ -93,6 +100,11 @@ class Pool {
 };
 
 }  // namespace
+
+ThreadModes& thread_modes() {
+  thread_local ThreadModes modes;
+  return modes;
+}
 
 int num_threads() { return Pool::instance().threads(); }
 
@@ -116,6 +128,8 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
   job->piece = piece;
   job->pieces = pieces;
   job->body = &body;
+  job->modes = thread_modes();
+  job->float_mode = float_mode();
   Pool::instance().submit(job, threads - 1);
   inside_job = true;
   job->work();

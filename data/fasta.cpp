@@ -1,3 +1,4 @@
+#include <halo/core/atomic_file.h>
 #include <halo/core/error.h>
 #include <halo/data/fasta.h>
 
@@ -5,8 +6,6 @@
 #include <array>
 #include <cctype>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string_view>
 
 #include "file.h"
@@ -92,12 +91,9 @@ void write_two_bit(const std::string& path, const std::string& sequence) {
     }
     bytes[16 + i / 4] = static_cast<char>(static_cast<unsigned char>(bytes[16 + i / 4]) | (code << (2 * (i % 4))));
   }
-  const std::string temporary = path + ".part";
-  std::ofstream out(temporary, std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.close();
-  if (!out) fail<FileError>(path, ": cannot be written");
-  std::filesystem::rename(temporary, path);
+  AtomicFile file(path);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
 }
 
 std::string read_two_bit(const std::string& path) {

@@ -1,4 +1,5 @@
 // PNG through libpng's simplified interface, JPEG through libjpeg.
+#include <halo/core/atomic_file.h>
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <memory>
 
+#include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
 
@@ -20,6 +22,8 @@ namespace halo::data {
 namespace {
 
 constexpr int64_t kMostPixels = int64_t{1} << 28;
+/// A byte of PNG holds at most 1032 * 8 one-bit pixels (deflate's best ratio), a byte of JPEG a few blocks of 64.
+constexpr int64_t kMostPixelsAByte = int64_t{1} << 14;
 
 /// Interleaved RGB rows to [3, H, W].
 Tensor planes(const std::vector<uint8_t>& rgb, int64_t height, int64_t width) {
@@ -32,6 +36,16 @@ void check_pixels(const std::string& path, int64_t height, int64_t width) {
   }
 }
 
+/// What the file says of its size, before anything of that size is allocated.
+void check_pixels_fit_file(const std::string& path, int64_t height, int64_t width) {
+  check_pixels(path, height, width);
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  if (height * width / kMostPixelsAByte > bytes) {
+    fail<FileError>(path, ": an image of ", height, " x ", width, " pixels expected a file of more than ", bytes,
+                    " bytes");
+  }
+}
+
 Tensor read_png(const std::string& path) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
@@ -39,7 +53,7 @@ Tensor read_png(const std::string& path) {
     fail<FileError>(path, ": not a readable PNG: ", image.message);
   }
   const std::unique_ptr<png_image, void (*)(png_image*)> owner(&image, png_image_free);
-  check_pixels(path, image.height, image.width);
+  check_pixels_fit_file(path, image.height, image.width);
   image.format = PNG_FORMAT_RGB;
   std::vector<uint8_t> rgb(PNG_IMAGE_SIZE(image));
   const png_color black{0, 0, 0};  // behind transparent pixels
@@ -49,54 +63,64 @@ Tensor read_png(const std::string& path) {
   return planes(rgb, image.height, image.width);
 }
 
-/// libjpeg reports errors by a callback that must not return; the jump lands in decode(), which owns nothing.
-struct JpegErrors {
-  jpeg_error_mgr base;
-  std::jmp_buf jump;
-  char message[JMSG_LENGTH_MAX];
+/// A JPEG being read. libjpeg reports errors by a callback that must not return: it jumps back into the function that
+/// set `jump`, across which no object with a destructor lives.
+struct Jpeg {
+  jpeg_decompress_struct info{};
+  jpeg_error_mgr errors{};
+  std::jmp_buf jump{};
+  char message[JMSG_LENGTH_MAX] = "";
+
+  explicit Jpeg(std::FILE* file) {
+    info.err = jpeg_std_error(&errors);
+    info.client_data = this;
+    errors.error_exit = [](j_common_ptr common) {
+      auto* self = static_cast<Jpeg*>(common->client_data);
+      (*common->err->format_message)(common, self->message);
+      std::longjmp(self->jump, 1);
+    };
+    // The decoder would go on with grey where the data end, and tell the standard error output alone.
+    errors.emit_message = [](j_common_ptr common, int level) {
+      if (level < 0 && common->err->msg_code == JWRN_JPEG_EOF) (*common->err->error_exit)(common);
+    };
+    if (setjmp(jump) != 0) return;
+    jpeg_create_decompress(&info);
+    jpeg_stdio_src(&info, file);
+  }
+  ~Jpeg() { jpeg_destroy_decompress(&info); }
+  Jpeg(const Jpeg&) = delete;
+  Jpeg& operator=(const Jpeg&) = delete;
+
+  /// False, with a message, where the file is no JPEG.
+  bool read_header() {
+    if (setjmp(jump) != 0) return false;
+    jpeg_read_header(&info, TRUE);
+    return true;
+  }
+
+  /// Fills `rgb` with height x width interleaved pixels.
+  bool read_pixels(uint8_t* rgb) {
+    if (setjmp(jump) != 0) return false;
+    info.out_color_space = JCS_RGB;
+    jpeg_start_decompress(&info);
+    while (info.output_scanline < info.output_height) {
+      JSAMPROW row = rgb + std::size_t{3} * info.output_width * info.output_scanline;
+      jpeg_read_scanlines(&info, &row, 1);
+    }
+    jpeg_finish_decompress(&info);
+    return true;
+  }
 };
-
-void jpeg_failed(j_common_ptr info) {
-  auto* errors = reinterpret_cast<JpegErrors*>(info->err);
-  (*info->err->format_message)(info, errors->message);
-  std::longjmp(errors->jump, 1);
-}
-
-/// Fills `rgb`; false (with errors.message) where the file is no JPEG. No object with a destructor lives across the
-/// jump.
-bool decode(jpeg_decompress_struct& jpeg, JpegErrors& errors, std::FILE* file, std::vector<uint8_t>& rgb) {
-  if (setjmp(errors.jump) != 0) return false;
-  jpeg_create_decompress(&jpeg);
-  jpeg_stdio_src(&jpeg, file);
-  jpeg_read_header(&jpeg, TRUE);
-  if (static_cast<int64_t>(jpeg.image_width) * jpeg.image_height > kMostPixels) {
-    std::snprintf(errors.message, sizeof errors.message, "more than 2^28 pixels");
-    return false;
-  }
-  jpeg.out_color_space = JCS_RGB;
-  jpeg_start_decompress(&jpeg);
-  const std::size_t pitch = std::size_t{3} * jpeg.output_width;
-  rgb.resize(pitch * jpeg.output_height);
-  while (jpeg.output_scanline < jpeg.output_height) {
-    JSAMPROW row = rgb.data() + pitch * jpeg.output_scanline;
-    jpeg_read_scanlines(&jpeg, &row, 1);
-  }
-  jpeg_finish_decompress(&jpeg);
-  return true;
-}
 
 Tensor read_jpeg(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (file == nullptr) fail<FileError>(path, ": cannot be opened for reading");
-  jpeg_decompress_struct jpeg{};
-  JpegErrors errors{};
-  jpeg.err = jpeg_std_error(&errors.base);
-  errors.base.error_exit = jpeg_failed;
-  std::vector<uint8_t> rgb;
-  const bool ok = decode(jpeg, errors, file.get(), rgb);
-  const auto height = static_cast<int64_t>(jpeg.output_height), width = static_cast<int64_t>(jpeg.output_width);
-  jpeg_destroy_decompress(&jpeg);
-  if (!ok) fail<FileError>(path, ": not a readable JPEG: ", errors.message);
+  Jpeg jpeg(file.get());
+  if (!jpeg.read_header()) fail<FileError>(path, ": not a readable JPEG: ", jpeg.message);
+  const int64_t height = jpeg.info.image_height, width = jpeg.info.image_width;
+  check_pixels_fit_file(path, height, width);
+  std::vector<uint8_t> rgb(static_cast<std::size_t>(3 * height * width));
+  if (!jpeg.read_pixels(rgb.data())) fail<FileError>(path, ": not a readable JPEG: ", jpeg.message);
   return planes(rgb, height, width);
 }
 
@@ -155,12 +179,17 @@ void write_png(const std::string& path, const Tensor& image) {
   png.height = static_cast<png_uint_32>(image.size(1));
   png.width = static_cast<png_uint_32>(image.size(2));
   png.format = image.size(0) == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
-  const std::string temporary = path + ".part";
-  if (png_image_write_to_file(&png, temporary.c_str(), 0, rows.data(), 0, nullptr) == 0) {
-    std::remove(temporary.c_str());
+  png_alloc_size_t bytes = 0;
+  if (png_image_write_to_memory(&png, nullptr, &bytes, 0, rows.data(), 0, nullptr) == 0) {
     fail<FileError>(path, ": cannot be written: ", png.message);
   }
-  std::filesystem::rename(temporary, path);
+  std::vector<uint8_t> encoded(bytes);
+  if (png_image_write_to_memory(&png, encoded.data(), &bytes, 0, rows.data(), 0, nullptr) == 0) {
+    fail<FileError>(path, ": cannot be written: ", png.message);
+  }
+  AtomicFile file(path);
+  file.write(encoded.data(), bytes);
+  file.commit();
 }
 
 }  // namespace halo::data

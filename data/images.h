@@ -25,13 +25,16 @@ ImageSet read_idx_images(const std::string& images_path, const std::string& labe
 /// CIFAR-10 binary batches (each record a label byte and 3 x 32 x 32 pixels), joined.
 ImageSet read_cifar10(const std::vector<std::string>& paths);
 
-/// One PNG or JPEG as uint8 [3, H, W] (grey images give equal channels; alpha is dropped). At most 2^28 pixels.
+/// One PNG or JPEG as uint8 [3, H, W] (grey images give equal channels; alpha is dropped). At most 2^28 pixels, and at
+/// most 2^14 a byte of the file, so that a small file cannot ask for much memory. @throws FileError also where a JPEG
+/// ends too early.
 Tensor read_image(const std::string& path);
 
 /// A folder with one sub-folder a class; every image is resized to [3, height, width]. Classes in alphabetical order.
 ImageSet read_image_folder(const std::string& path, int64_t height, int64_t width);
 
-/// Writes uint8 [3, H, W] or [1, H, W] as a PNG, under a temporary name first.
+/// Writes uint8 [3, H, W] or [1, H, W] as a PNG. The file appears under its name only when it is complete and on the
+/// disk.
 void write_png(const std::string& path, const Tensor& image);
 
 /// The names of Fashion-MNIST's ten classes, by label.

@@ -1,5 +1,4 @@
-// Files as the readers and writers of this room use them: reads at given places, and writes that appear whole or not at
-// all.
+// Files as the readers of this room use them: reads at given places. Writers use core/atomic_file.h.
 #pragma once
 
 #include <cstddef>
@@ -25,24 +24,6 @@ class InputFile {
   std::string path_;
   int handle_ = -1;
   uint64_t size_ = 0;
-};
-
-/// A file that takes its name only when it is complete and on the disk: written under a temporary name in the same
-/// folder, flushed, then renamed. Dropped without commit() it leaves nothing behind, and a file that had the name
-/// before stays as it was.
-class AtomicFile {
- public:
-  explicit AtomicFile(const std::string& path);
-  ~AtomicFile();
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
-
-  void write(const void* source, std::size_t bytes);
-  void commit();
-
- private:
-  std::string path_, temporary_;
-  int handle_ = -1;
 };
 
 }  // namespace halo::io

@@ -1,3 +1,4 @@
+#include <halo/core/atomic_file.h>
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
@@ -242,7 +243,7 @@ void save_npy(const std::string& path, const Tensor& tensor) {
   std::string head(kMagic);
   head += {'\1', '\0', static_cast<char>(header.size() & 0xFF), static_cast<char>(header.size() >> 8)};
   const Tensor host = view::dense(convert(tensor, tensor.dtype(), Device::cpu()));
-  io::AtomicFile file(path);
+  AtomicFile file(path);
   file.write(head.data(), head.size());
   file.write(header.data(), header.size());
   file.write(host.data(), host.nbytes());

@@ -78,10 +78,11 @@ class TensorReader {
     const Shape strides = shape_of(argument(call, 3, Kind::Sequence));
     if (shape.rank() != strides.rank() || offset < 0) refuse("shape, strides and offset do not fit each other");
     const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-    int64_t last = offset;
+    int64_t last = offset, numel = 1;
     for (int i = 0; i < shape.rank() && !empty; ++i) {
       int64_t reach = 0;
-      if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last)) {
+      if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last) ||
+          __builtin_mul_overflow(numel, shape[i], &numel)) {
         refuse(concat("shape ", shape, " and strides ", strides, " pass 2^63 elements"));
       }
     }

@@ -1,3 +1,4 @@
+#include <halo/core/atomic_file.h>
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
@@ -72,7 +73,7 @@ void save_safetensors(const std::string& path, const StateDict& tensors, const M
   if (length > io::kMaxSafetensorsHeader) {
     fail("save_safetensors: header expected at most ", io::kMaxSafetensorsHeader, " bytes, got ", length);
   }
-  io::AtomicFile file(path);
+  AtomicFile file(path);
   file.write(&length, sizeof length);
   file.write(header.data(), header.size());
   for (const auto& [name, tensor] : order) {

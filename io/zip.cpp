@@ -103,6 +103,7 @@ uint32_t crc32(const void* data, std::size_t bytes) {
 ZipReader::ZipReader(const std::string& path) : file_(path) {
   const Directory place = find_directory(file_);
   const std::string directory = read_bytes(file_, place.offset, static_cast<std::size_t>(place.bytes));
+  uint64_t left = file_.size();  // members that share bytes would let a small file fill the memory
   for (std::size_t at = 0; at < directory.size();) {
     if (directory.size() - at < kCentralBytes || number<uint32_t>(directory, at) != kCentralHeader) {
       fail<FileError>(path, ": zip directory is broken at byte ", at);
@@ -121,6 +122,8 @@ ZipReader::ZipReader(const std::string& path) : file_(path) {
     if (size > file_.size() || header > file_.size()) {
       fail<FileError>(path, ": member \"", name, "\" of ", size, " bytes at ", header, " expected within the file");
     }
+    if (size > left) fail<FileError>(path, ": members expected to have bytes of their own, \"", name, "\" shares some");
+    left -= size;
     if (!members_.emplace(name, Member{header, size, number<uint32_t>(directory, at + 16)}).second) {
       fail<FileError>(path, ": member \"", name, "\" is there twice");
     }

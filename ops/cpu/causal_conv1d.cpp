@@ -1,5 +1,6 @@
 // Causal depthwise convolution on the CPU: the state and the inputs of a row are laid end to end, and each tap is one
 // pass along them.
+#include <halo/core/denormals.h>
 #include <halo/core/parallel.h>
 #include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/scalar_math.h>
@@ -127,6 +128,7 @@ void backward(const Problem& p, const Operands<T>& in, const T* g, const T* g_fi
 
 void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                            const CausalConv1dResult& result) {
+  const DenormalGuard denormals(flush_denormals());
   dispatch_float("causal_conv1d", operands.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     forward<T>(problem, Operands<T>(operands), result.y.data<T>(), data_or_null<T>(result.final_state));
@@ -135,6 +137,7 @@ void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1
 
 void causal_conv1d_backward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                             const CausalConv1dResult& grads, const CausalConv1dTensors& into) {
+  const DenormalGuard denormals(flush_denormals());
   dispatch_float("causal_conv1d", operands.x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     backward<T>(problem, Operands<T>(operands), data_or_null<T>(grads.y), data_or_null<T>(grads.final_state),

@@ -1,6 +1,7 @@
 // Convolution on the CPU as matrix products over tiles of output positions: a tile of columns is gathered, never the
 // whole batch. Tiles run across images, so that small planes still make large products. Tiny groups take
 // conv_direct.cpp.
+#include <halo/core/denormals.h>
 #include <halo/core/parallel.h>
 #include <halo/ops/conv_backend.h>
 #include <halo/ops/scalar_math.h>
@@ -145,6 +146,7 @@ const T* data_or_null(const Tensor& t) {
 
 void conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, const Tensor& bias,
                   const Activation& activation, const Tensor& y) {
+  const DenormalGuard denormals(flush_denormals());
   dispatch_float("conv_forward", x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     const auto run = prefers_direct(problem) ? direct_forward<T> : forward<T>;
@@ -154,6 +156,7 @@ void conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, 
 
 void conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias,
                          const Tensor& x) {
+  const DenormalGuard denormals(flush_denormals());
   dispatch_float("conv_backward_input", g.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     const auto run = prefers_direct(problem) ? direct_backward_input<T> : backward_input<T>;
@@ -162,6 +165,7 @@ void conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tens
 }
 
 void conv_backward_weight(const ConvProblem& problem, const Tensor& x, const Tensor& g, const Tensor& w) {
+  const DenormalGuard denormals(flush_denormals());
   dispatch_float("conv_backward_weight", x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     const auto run = prefers_direct(problem) ? direct_backward_weight<T> : backward_weight<T>;

@@ -1,5 +1,6 @@
 // Long convolution on the CPU, in float64 throughout. A thread works on one channel at a time: its filter is
 // transformed once and meets the rows of the batch in order, each in a transform of its own.
+#include <halo/core/denormals.h>
 #include <halo/core/parallel.h>
 #include <halo/ops/long_conv_backend.h>
 
@@ -254,6 +255,7 @@ void backward(const LongConvProblem& p, LongConvMethod method, const Pointers<T>
 
 void long_conv_forward(const LongConvProblem& problem, LongConvMethod method, const LongConvTensors& operands,
                        const Tensor& y) {
+  const DenormalGuard denormals(flush_denormals());
   dispatch_float("long_conv", y.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     forward<T>(problem, method, Pointers<T>(operands), y.data<T>());
@@ -262,6 +264,7 @@ void long_conv_forward(const LongConvProblem& problem, LongConvMethod method, co
 
 void long_conv_backward(const LongConvProblem& problem, LongConvMethod method, const LongConvTensors& operands,
                         const Tensor& g, const LongConvTensors& grads) {
+  const DenormalGuard denormals(flush_denormals());
   dispatch_float("long_conv", g.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     backward<T>(problem, method, Pointers<T>(operands), g.data<T>(), Pointers<T>(grads));

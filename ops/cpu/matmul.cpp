@@ -1,5 +1,6 @@
 // Matrix products on the CPU: tiles of C on several threads, each a single-threaded product (isa.h). Tiles are cut by
 // the problem alone, so that bits do not depend on the number of threads.
+#include <halo/core/denormals.h>
 #include <halo/core/parallel.h>
 #include <halo/ops/matmul_backend.h>
 
@@ -47,6 +48,7 @@ void multiply_tile(const GemmProblem& p, Tile tile, const T* a, const T* b, T* c
 }  // namespace
 
 void gemm(const GemmProblem& p, const Tensor& a, const Tensor& b, const Tensor& c) {
+  const DenormalGuard denormals(flush_denormals());
   dispatch_float("matmul", c.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
     const T *const pa = a.data<T>(), *const pb = b.data<T>();

@@ -1,0 +1,19 @@
+#include <halo/core/denormals.h>
+#include <halo/core/float_mode.h>
+
+#include <atomic>
+
+namespace halo {
+namespace {
+std::atomic<bool> flush{true};
+}
+
+bool flush_denormals() { return flush.load(std::memory_order_relaxed); }
+void set_flush_denormals(bool on) { flush.store(on, std::memory_order_relaxed); }
+
+DenormalGuard::DenormalGuard(bool flush) : previous_(float_mode()) {
+  set_float_mode(flush ? previous_ | kFlushBits : previous_ & ~kFlushBits);
+}
+DenormalGuard::~DenormalGuard() { set_float_mode(previous_); }
+
+}  // namespace halo
