@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/io/bytes.h"
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -44,12 +45,5 @@ class FolderTest : public ::testing::Test {
  private:
   std::filesystem::path folder_;
 };
-
-/// `value` as `bytes` little-endian bytes.
-inline std::string little_endian(uint64_t value, int bytes) {
-  std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);
-  return text;
-}
 
 }  // namespace halo::testing
