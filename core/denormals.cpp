@@ -5,11 +5,11 @@
 
 namespace halo {
 namespace {
-std::atomic<bool> flush{true};
+std::atomic<bool> process_default{true};
 }
 
-bool flush_denormals() { return flush.load(std::memory_order_relaxed); }
-void set_flush_denormals(bool on) { flush.store(on, std::memory_order_relaxed); }
+bool flush_denormals() { return process_default.load(std::memory_order_relaxed); }
+void set_flush_denormals(bool on) { process_default.store(on, std::memory_order_relaxed); }
 
 DenormalGuard::DenormalGuard(bool flush) : previous_(float_mode()) {
   set_float_mode(flush ? previous_ | kFlushBits : previous_ & ~kFlushBits);
