@@ -5,11 +5,26 @@
 #include <halo/core/stream.h>
 #include <halo/cuda/launch.h>
 
+#include <cstdlib>
 #include <map>
+#include <string_view>
 
 #include "device.h"
 
 namespace halo::cuda {
+namespace {
+
+/// HALO_CUDA_CACHE=0: each block comes from the driver and goes back to it, so that compute-sanitizer sees where it
+/// ends.
+bool caching() {
+  static const bool on = [] {
+    const char* value = std::getenv("HALO_CUDA_CACHE");
+    return value == nullptr || std::string_view(value) != "0";
+  }();
+  return on;
+}
+
+}  // namespace
 
 void* GpuMemory::reserve(std::size_t bytes) {
   void* segment = nullptr;
@@ -37,10 +52,10 @@ void* CachingAllocator::allocate(std::size_t bytes) {
   void* block = nullptr;
   {
     std::lock_guard lock(mutex_);
-    block = cache_.allocate(bytes, stream);
+    block = caching() ? cache_.allocate(bytes, stream) : memory_.reserve(bytes);
     if (block == nullptr && captures_ == 0) {
       release_locked();
-      block = cache_.allocate(bytes, stream);
+      block = caching() ? cache_.allocate(bytes, stream) : memory_.reserve(bytes);
     }
     if (block == nullptr) {
       std::size_t free = 0, total = 0;
@@ -60,6 +75,7 @@ void* CachingAllocator::allocate(std::size_t bytes) {
 void CachingAllocator::deallocate(void* block, std::size_t bytes) noexcept {
   std::lock_guard lock(mutex_);
   stats_.live_bytes -= static_cast<int64_t>(bytes);
+  if (!caching()) return memory_.release(block);
   try {
     cache_.deallocate(block);
   } catch (const Error&) {
