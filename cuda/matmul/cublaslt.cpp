@@ -16,6 +16,8 @@ namespace halo::cuda {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+/// Choices remembered at most: shapes that keep changing must not fill the memory.
+constexpr std::size_t kMostChoices = 4096;
 
 /// The functions used here, found by name.
 struct Library {
@@ -166,9 +168,9 @@ class Chooser {
   cublasLtMatmulHeuristicResult_t choose(const Key& key, const Description& description) {
     const cublasLtHandle_t lt = handle(key.device);
     std::lock_guard lock(mutex_);
-    const auto [entry, is_new] = chosen_.try_emplace(key);
-    if (is_new) entry->second = ask(lt, key, description);
-    return entry->second;
+    if (const auto found = chosen_.find(key); found != chosen_.end()) return found->second;
+    if (chosen_.size() >= kMostChoices) chosen_.clear();
+    return chosen_.emplace(key, ask(lt, key, description)).first->second;
   }
 
  private:

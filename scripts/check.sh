@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# What takes too long for every push: undefined behaviour and data races under all tests, line coverage, an hour of fuzzing,
+# documentation. Leaves its results in docs/verification.md. scripts/check.sh [STEP...] runs some of the steps alone.
+source "$(dirname "$0")/setup.sh"
+source scripts/record.sh
+need "${build_packages[@]}" libgtest-dev clang gcovr qemu-user
+hour=${FUZZ_SECONDS:-3600}
+
+tests_of() {  # tests_of PRESET: builds it and runs its tests
+  cmake --preset "$1" >/dev/null
+  cmake --build "build-$1" >"build-$1.log" || { tail -n 40 "build-$1.log"; return 1; }
+  ctest --test-dir "build-$1" -j "$(nproc)" -LE slow --output-on-failure >"build-$1.log" || { tail -n 80 "build-$1.log"; return 1; }
+  grep -E '[0-9]+% tests passed' "build-$1.log"
+}
+ubsan() { UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tests_of ubsan; }
+tsan() { TSAN_OPTIONS=halt_on_error=1 tests_of tsan; }
+coverage() {
+  tests_of coverage &&
+    gcovr --root . --filter '(core|ops|autograd|io)/' --exclude-throw-branches build-coverage --txt build-coverage/lines.txt \
+      --fail-under-line 90 --print-summary | grep -E '^lines'
+}
+fuzzing() { scripts/fuzz.sh $((hour * $(nproc) / $(ls tests/fuzz/corpus | wc -l))) | tr '\n' ';'; }
+documentation() { scripts/check_docs.sh; }
+
+[ $# -gt 0 ] || set -- ubsan tsan coverage fuzzing documentation
+begin_record "CPU checks (scripts/check.sh)" "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs), $(nproc) cores, $(c++ --version | head -n 1)"
+for step in "$@"; do run_step "$step" "$step"; done
+end_record
