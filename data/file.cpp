@@ -29,7 +29,12 @@ std::size_t InputFile::read(void* target, std::size_t bytes) {
       int code = 0;
       fail<FileError>(path_, ": cannot be read: ", gzerror(handle_->file, &code));
     }
-    if (got == 0) break;
+    if (got == 0) {  // the end, or for zlib also where a compressed file was cut off
+      int code = Z_OK;
+      gzerror(handle_->file, &code);
+      if (code == Z_BUF_ERROR) fail<FileError>(path_, ": compressed data are cut off");
+      break;
+    }
     done += static_cast<std::size_t>(got);
   }
   return done;
