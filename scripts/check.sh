@@ -13,16 +13,21 @@ tests_of() {  # tests_of PRESET: builds it and runs its tests
   grep -E '[0-9]+% tests passed' "build-$1.log"
 }
 ubsan() { UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 tests_of ubsan; }
-tsan() { TSAN_OPTIONS=halt_on_error=1 tests_of tsan; }
+tsan() { TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1 tests_of tsan; }
 coverage() {
   tests_of coverage &&
     gcovr --root . --filter '(core|ops|autograd|io)/' --exclude-throw-branches build-coverage --txt build-coverage/lines.txt \
       --fail-under-line 90 --print-summary | grep -E '^lines'
 }
 fuzzing() { scripts/fuzz.sh $((hour * $(nproc) / $(ls tests/fuzz/corpus | wc -l))) | tr '\n' ';'; }
+static_library() {  # linked into somebody else's program, without whole-archive
+  cmake -S . -B build-static -G Ninja -DBUILD_SHARED_LIBS=OFF -DHALO_CUDA=OFF -DHALO_BUILD_EXAMPLES=OFF -DHALO_BUILD_BENCH=OFF >/dev/null &&
+    cmake --build build-static --target halo >build-static.log && ctest --test-dir build-static -R '^consumer$' --output-on-failure |
+    grep -E '[0-9]+% tests passed'
+}
 documentation() { scripts/check_docs.sh; }
 
-[ $# -gt 0 ] || set -- ubsan tsan coverage fuzzing documentation
+[ $# -gt 0 ] || set -- ubsan tsan coverage static_library fuzzing documentation
 begin_record "CPU checks (scripts/check.sh)" "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs), $(nproc) cores, $(c++ --version | head -n 1)"
 for step in "$@"; do run_step "$step" "$step"; done
 end_record

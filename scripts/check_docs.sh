@@ -23,5 +23,10 @@ for document in README.md docs/*.md; do
     c++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I"$include" "$block" || { echo "$document: a program does not compile"; status=1; }
   done
 done
+# Pages that comments in the code point to.
+while read -r path; do
+  files=$((files + 1))
+  [ -e "$path" ] || { echo "a comment names $path, which does not exist"; status=1; }
+done < <(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs grep -hoE '\bdocs/[A-Za-z0-9_]+\.md' | sort -u)
 echo "$files paths, $programs programs"
 exit $status
