@@ -22,8 +22,9 @@ namespace halo::data {
 namespace {
 
 constexpr int64_t kMostPixels = int64_t{1} << 28;
-/// A byte of PNG holds at most 1032 * 8 one-bit pixels (deflate's best ratio), a byte of JPEG a few blocks of 64.
-constexpr int64_t kMostPixelsAByte = int64_t{1} << 14;
+/// What a byte of a file holds at most: of PNG 1032 bytes (deflate's best ratio) of eight one-bit pixels; of JPEG eight
+/// blocks of 64 pixels with one bit each, and headers.
+constexpr int64_t kPngPixelsAByte = 1032 * 8, kJpegPixelsAByte = 1024;
 
 /// Interleaved RGB rows to [3, H, W].
 Tensor planes(const std::vector<uint8_t>& rgb, int64_t height, int64_t width) {
@@ -37,10 +38,10 @@ void check_pixels(const std::string& path, int64_t height, int64_t width) {
 }
 
 /// What the file says of its size, before anything of that size is allocated.
-void check_pixels_fit_file(const std::string& path, int64_t height, int64_t width) {
+void check_pixels_fit_file(const std::string& path, int64_t height, int64_t width, int64_t pixels_a_byte) {
   check_pixels(path, height, width);
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
-  if (height * width / kMostPixelsAByte > bytes) {
+  if (height * width / pixels_a_byte > bytes) {
     fail<FileError>(path, ": an image of ", height, " x ", width, " pixels expected a file of more than ", bytes,
                     " bytes");
   }
@@ -53,7 +54,7 @@ Tensor read_png(const std::string& path) {
     fail<FileError>(path, ": not a readable PNG: ", image.message);
   }
   const std::unique_ptr<png_image, void (*)(png_image*)> owner(&image, png_image_free);
-  check_pixels_fit_file(path, image.height, image.width);
+  check_pixels_fit_file(path, image.height, image.width, kPngPixelsAByte);
   image.format = PNG_FORMAT_RGB;
   std::vector<uint8_t> rgb(PNG_IMAGE_SIZE(image));
   const png_color black{0, 0, 0};  // behind transparent pixels
@@ -118,7 +119,7 @@ Tensor read_jpeg(const std::string& path) {
   Jpeg jpeg(file.get());
   if (!jpeg.read_header()) fail<FileError>(path, ": not a readable JPEG: ", jpeg.message);
   const int64_t height = jpeg.info.image_height, width = jpeg.info.image_width;
-  check_pixels_fit_file(path, height, width);
+  check_pixels_fit_file(path, height, width, kJpegPixelsAByte);
   std::vector<uint8_t> rgb(static_cast<std::size_t>(3 * height * width));
   if (!jpeg.read_pixels(rgb.data())) fail<FileError>(path, ": not a readable JPEG: ", jpeg.message);
   return planes(rgb, height, width);

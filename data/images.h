@@ -25,9 +25,9 @@ ImageSet read_idx_images(const std::string& images_path, const std::string& labe
 /// CIFAR-10 binary batches (each record a label byte and 3 x 32 x 32 pixels), joined.
 ImageSet read_cifar10(const std::vector<std::string>& paths);
 
-/// One PNG or JPEG as uint8 [3, H, W] (grey images give equal channels; alpha is dropped). At most 2^28 pixels, and at
-/// most 2^14 a byte of the file, so that a small file cannot ask for much memory. @throws FileError also where a JPEG
-/// ends too early.
+/// One PNG or JPEG as uint8 [3, H, W] (grey images give equal channels; alpha is dropped). At most 2^28 pixels, and no
+/// more than so many bytes of file can hold, so that a small file cannot ask for much memory. @throws FileError also
+/// where a JPEG ends too early.
 Tensor read_image(const std::string& path);
 
 /// A folder with one sub-folder a class; every image is resized to [3, height, width]. Classes in alphabetical order.
