@@ -1,6 +1,44 @@
 #include "launch.h"
 
+#include <mutex>
+#include <string>
+
 namespace halo::cuda {
+namespace {
+
+/// Failures of a kernel after which the driver refuses whatever this process asks for.
+bool is_final(cudaError_t status) {
+  switch (status) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable: return true;
+    default: return false;
+  }
+}
+
+/// Kernels run later than they are called, so that the first call that hears of a failure may be innocent, and all
+/// later ones are.
+std::string explain_final(const char* what, const std::string& text) {
+  static std::mutex mutex;
+  static auto* first = new std::string;
+  const std::lock_guard lock(mutex);
+  if (!first->empty()) {
+    return concat(what, ": an earlier failure ended this process's use of the GPU. It was seen by ", *first);
+  }
+  *first = text;
+  return concat(text,
+                ". This operation or an earlier one failed (CUDA_LAUNCH_BLOCKING=1 tells which); this process cannot "
+                "use the GPU any more");
+}
+
+}  // namespace
 
 void check(cudaError_t status, const char* what, std::source_location where) {
   if (status == cudaSuccess) return;
@@ -8,7 +46,7 @@ void check(cudaError_t status, const char* what, std::source_location where) {
   const auto text = concat(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") at ",
                            where.file_name(), ":", where.line());
   if (status == cudaErrorMemoryAllocation) throw OutOfMemoryError(text);
-  throw DeviceError(text);
+  throw DeviceError(is_final(status) ? explain_final(what, text) : text);
 }
 
 void check_launch_shape(const char* kernel, dim3 grid, dim3 block) {

@@ -12,9 +12,10 @@
 namespace halo::cuda {
 
 /// Throws DeviceError (OutOfMemoryError for a failed allocation) with the call's place unless `status` is success.
+/// After a failure that ends the use of the GPU, later calls name that one instead of themselves.
 void check(cudaError_t status, const char* what, std::source_location where = std::source_location::current());
 
-/// What check() tests before a launch: grid and block within the hardware's limits; throws ArgumentError naming
+/// What check() tests before a launch: grid and block within the hardware's limits; throws InternalError naming
 /// `kernel`.
 void check_launch_shape(const char* kernel, dim3 grid, dim3 block);
 
