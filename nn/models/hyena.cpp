@@ -49,12 +49,6 @@ Tensor HyenaOperator::forward(const Tensor& u) {
 
 // --- The language model ---------------------------------------------------------------------------------------------
 
-HyenaLM::Mlp::Mlp(int64_t d_model, int64_t d_inner)
-    : fc1(register_module("fc1", nn::Linear(d_model, d_inner))),
-      fc2(register_module("fc2", nn::Linear(d_inner, d_model))) {}
-
-Tensor HyenaLM::Mlp::forward(const Tensor& x) { return fc2(gelu(fc1(x), GeluForm::Tanh)); }
-
 namespace {
 
 int64_t inner_width(const HyenaLMOptions& o) { return o.d_inner > 0 ? o.d_inner : 4 * o.mixer.d_model; }
@@ -77,12 +71,19 @@ Tensor normed(nn::LayerNorm& norm, const Tensor& residual) { return norm(residua
 
 }  // namespace
 
+HyenaLM::Mlp::Mlp(const HyenaLMOptions& o)
+    : activation(o.activation),
+      fc1(register_module("fc1", nn::Linear(o.mixer.d_model, inner_width(o)))),
+      fc2(register_module("fc2", nn::Linear(inner_width(o), o.mixer.d_model))) {}
+
+Tensor HyenaLM::Mlp::forward(const Tensor& x) { return fc2(gelu(fc1(x), activation)); }
+
 HyenaLM::Block::Block(const HyenaLMOptions& o, double dropout)
     : dropout1(dropout),
       dropout2(o.resid_dropout),
       mixer(register_module("mixer", HyenaOperator(o.mixer))),
       norm1(register_module("norm1", nn::LayerNorm(o.mixer.d_model, o.layer_norm_eps))),
-      mlp(register_module("mlp", Mlp(o.mixer.d_model, inner_width(o)))),
+      mlp(register_module("mlp", Mlp(o))),
       norm2(register_module("norm2", nn::LayerNorm(o.mixer.d_model, o.layer_norm_eps))) {}
 
 Tensor HyenaLM::Block::step(const Tensor& x, Tensor& residual) {
@@ -103,17 +104,26 @@ HyenaLM::Backbone::Backbone(const HyenaLMOptions& o)
   for (int64_t i = 0; i < o.n_layer; ++i) layers.push_back(Block(o, i == 0 ? o.embed_dropout : o.resid_dropout));
 }
 
+namespace {
+
+Tensor first_head(const HyenaLMOptions& o, const Tensor& embedding) {
+  return o.tied_head ? embedding : empty(embedding.shape());
+}
+
+}  // namespace
+
 HyenaLM::HyenaLM(const HyenaLMOptions& options)
     : options_(options),
       backbone_(register_module("backbone", Backbone(options))),
-      lm_head_(register_module("lm_head", Head(backbone_.embeddings.word_embeddings.weight))) {
+      lm_head_(register_module("lm_head", Head(first_head(options, backbone_.embeddings.word_embeddings.weight)))) {
   initialise();
 }
 
 void HyenaLM::initialise() {
   constexpr double kStd = 0.02;
   const double into_residual = kStd / std::sqrt(2 * static_cast<double>(options_.n_layer));
-  nn::init::normal_(lm_head_.weight, 0, kStd);
+  nn::init::normal_(backbone_.embeddings.word_embeddings.weight, 0, kStd);
+  if (!options_.tied_head) nn::init::normal_(lm_head_.weight, 0, kStd);
   for_each_module([&](const std::string& name, nn::Module& module) {
     auto* const linear = dynamic_cast<nn::Linear*>(&module);
     if (linear == nullptr) return;

@@ -99,10 +99,13 @@ struct HyenaLMOptions {
   double embed_dropout = 0.1;
   double resid_dropout = 0;
   double layer_norm_eps = 1e-5;
+  bool tied_head = true;                 ///< the head's weight is the embedding's
+  GeluForm activation = GeluForm::Tanh;  ///< of the MLPs
 };
 
-/// Token embedding, pre-norm blocks of Hyena and MLP around a residual stream kept in float32, final norm, head tied to
-/// the embedding. Weights start normal (0.02; projections into the residual stream 0.02 / sqrt(2 n_layer)), biases 0.
+/// Token embedding, pre-norm blocks of Hyena and MLP around a residual stream kept in float32, final norm, head (tied
+/// to the embedding or not). Weights start normal (0.02; projections into the residual stream 0.02 / sqrt(2 n_layer)),
+/// biases 0.
 class HyenaLM : public nn::Module {
  public:
   explicit HyenaLM(const HyenaLMOptions& options = {});
@@ -116,8 +119,9 @@ class HyenaLM : public nn::Module {
 
  private:
   struct Mlp : nn::Module {
-    Mlp(int64_t d_model, int64_t d_inner);
+    explicit Mlp(const HyenaLMOptions& options);
     Tensor forward(const Tensor& x) override;
+    GeluForm activation;
     nn::Linear &fc1, &fc2;
   };
   struct Block : nn::Module {
@@ -141,7 +145,7 @@ class HyenaLM : public nn::Module {
     nn::LayerNorm& ln_f;
   };
   struct Head : nn::Module {
-    explicit Head(const Tensor& tied) : weight(register_parameter("weight", tied)) {}
+    explicit Head(const Tensor& initial) : weight(register_parameter("weight", initial)) {}
     Tensor& weight;
   };
 

@@ -1,0 +1,183 @@
+// halo_bench_models: training steps and inference of whole models, loss and optimiser included.
+//
+// halo_bench_models [--only NAME]... [--json OUT] [--device D] [--steps N]: the models of the PyTorch figures in
+// bench/results/h200_models.json, under their names. Milliseconds are medians; peaks are MiB of live tensors and
+// workspaces; one line of JSON a case. With --steps there is nothing but that many training steps, for a profiler.
+#include <halo/halo.h>
+#include <halo/nn/models/alexnet.h>
+#include <halo/nn/models/hyena.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace halo::bench {
+namespace {
+
+using Figures = std::vector<std::pair<std::string, double>>;
+
+/// Where to run, and how many training steps (0: as many as a median needs, and inference too).
+struct Setting {
+  Device device;
+  int64_t steps = 0;
+};
+
+struct Case {
+  std::string name;
+  Precision precision;
+  std::function<Figures()> run;
+};
+
+/// Milliseconds of a call: the median over groups of calls, each group long enough to hide the wait at its end.
+double median_ms(Device device, double budget_ms, const std::function<void()>& body) {
+  using Clock = std::chrono::steady_clock;
+  const auto time = [&](int calls) {
+    synchronize(device);
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) body();
+    synchronize(device);
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count() / calls;
+  };
+  time(2);
+  const double first = time(1);
+  const int calls = std::clamp(static_cast<int>(20 / first), 1, 20);
+  const int groups = std::clamp(static_cast<int>(budget_ms / (first * calls)), 5, 50);
+  std::vector<double> times;
+  for (int i = 0; i < groups; ++i) times.push_back(time(calls));
+  std::ranges::sort(times);
+  return times[times.size() / 2];
+}
+
+/// Times a training step and inference, and takes the peak of both. Releases what an earlier model left in the cache.
+class Meter {
+ public:
+  explicit Meter(const Setting& setting) : setting_(setting) {
+    allocator(setting.device).release_cache();
+    allocator(setting.device).reset_peak();
+  }
+  void training(const std::string& name, const std::function<void()>& step) {
+    if (setting_.steps == 0) figures_.emplace_back(name, median_ms(setting_.device, 600, step));
+    for (int64_t i = 0; i < setting_.steps; ++i) step();
+  }
+  void inference(const std::string& name, const std::function<void()>& body) {
+    const NoGradGuard no_grad;
+    if (setting_.steps == 0) figures_.emplace_back(name, median_ms(setting_.device, 150, body));
+  }
+  Figures with_peak(const nn::Module& model) {
+    const auto peak = allocator(setting_.device).stats().peak_bytes;
+    figures_.emplace_back("peak_MB", static_cast<double>(peak >> 20));
+    figures_.emplace_back("parameters", static_cast<double>(model.num_parameters()));
+    return figures_;
+  }
+
+ private:
+  Setting setting_;
+  Figures figures_;
+};
+
+Figures alexnet(const Setting& setting) {
+  const Device device = setting.device;
+  Meter meter(setting);
+  models::AlexNet model;
+  model.to(device);
+  const Tensor x = randn({256, 3, 224, 224}, {.device = device});
+  const Tensor target = randint(0, 1000, {256}).to(device);
+  optim::SGD optimizer(model.parameters(), {.lr = 0.01, .momentum = 0.9});
+  meter.training("train256", [&] {
+    const Tensor loss = cross_entropy(model(x), target);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+  });
+  model.eval();
+  meter.inference("infer256", [&] { model(x); });
+  const Tensor one = x.slice(0, 0, 1).contiguous();
+  meter.inference("infer1", [&] { model(one); });
+  return meter.with_peak(model);
+}
+
+Figures hyena(const Setting& setting, int64_t d_model, int64_t layers, int64_t length, int64_t batch) {
+  const Device device = setting.device;
+  Meter meter(setting);
+  models::HyenaLM model({.mixer = {.d_model = d_model, .l_max = length, .w = 1, .shift = 0},
+                         .n_layer = layers,
+                         .vocab_size = 16,
+                         .embed_dropout = 0,
+                         .tied_head = false,
+                         .activation = GeluForm::Exact});
+  model.to(device);
+  const Tensor ids = randint(0, 16, {batch, length}).to(device);
+  optim::AdamW optimizer(model.parameters(), {.lr = 6e-4});
+  meter.training("train", [&] {
+    const Tensor loss = cross_entropy(model(ids).flatten(0, 1), ids.flatten());
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+  });
+  meter.inference("infer", [&] { model(ids); });
+  return meter.with_peak(model);
+}
+
+std::vector<Case> cases(const Setting& setting) {
+  std::vector<Case> list;
+  for (const Precision precision : {Precision::Float32, Precision::TF32}) {
+    const std::string suffix = precision == Precision::Float32 ? "_fp32" : "_tf32";
+    list.push_back({"alexnet" + suffix + "_nchw", precision, [=] { return alexnet(setting); }});
+    const auto add = [&](int64_t d_model, int64_t layers, int64_t length, int64_t batch) {
+      const std::string name = concat("hyena_d", d_model, "_n", layers, "_L", length, "_B", batch, suffix);
+      list.push_back({name, precision, [=] { return hyena(setting, d_model, layers, length, batch); }});
+    };
+    add(128, 2, 1024, 256);
+    add(256, 8, 32768, 4);
+    add(256, 8, 131072, 1);
+  }
+  return list;
+}
+
+std::string json_of(const Figures& figures) {
+  std::ostringstream text;
+  text.precision(12);
+  for (const auto& [name, value] : figures) text << (text.tellp() == 0 ? "" : ", ") << '"' << name << "\": " << value;
+  return "{" + text.str() + "}";
+}
+
+}  // namespace
+}  // namespace halo::bench
+
+int main(int argc, char** argv) {
+  using namespace halo;
+  CLI::App app{"Times training steps and inference of whole models"};
+  std::vector<std::string> only;
+  std::string json, device_name;
+  int64_t steps = 0;
+  app.add_option("--only", only, "parts of names of cases");
+  app.add_option("--json", json, "file for all results");
+  app.add_option("--device", device_name, "cpu, cuda or cuda:N; default: a GPU where there is one");
+  app.add_option("--steps", steps, "this many training steps and nothing else")->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    std::string all;
+    const Device device = device_name.empty() ? Device::best() : Device::parse(device_name);
+    for (const auto& c : bench::cases({device, steps})) {
+      const auto matches = [&](const std::string& part) { return c.name.find(part) != std::string::npos; };
+      if (!only.empty() && std::ranges::none_of(only, matches)) continue;
+      const PrecisionGuard precision(c.precision);
+      const std::string line = concat('"', c.name, "\": ", bench::json_of(c.run()));
+      std::printf("%s\n", line.c_str());
+      std::fflush(stdout);
+      all += (all.empty() ? "{\n" : ",\n") + line;
+    }
+    if (!json.empty()) std::ofstream(json) << all << "\n}\n";
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "halo_bench_models: %s\n", e.what());
+    return 2;
+  }
+}
