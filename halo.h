@@ -9,6 +9,8 @@
 #include <halo/autograd/cumsum.h>
 #include <halo/autograd/dropout.h>
 #include <halo/autograd/engine.h>
+#include <halo/autograd/gated_long_conv.h>
+#include <halo/autograd/gelu_linear.h>
 #include <halo/autograd/grad_mode.h>
 #include <halo/autograd/gradcheck.h>
 #include <halo/autograd/index.h>
@@ -20,6 +22,7 @@
 #include <halo/autograd/pair_loss.h>
 #include <halo/autograd/pool.h>
 #include <halo/autograd/reduce.h>
+#include <halo/autograd/residual_norm.h>
 #include <halo/autograd/softmax.h>
 #include <halo/autograd/sort.h>
 #include <halo/autograd/unary.h>

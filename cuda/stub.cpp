@@ -3,6 +3,7 @@
 #include <halo/core/error.h>
 #include <halo/core/tensor.h>
 #include <halo/cuda/graph.h>
+#include <halo/ops/bias_gelu_backend.h>
 #include <halo/ops/binary_backend.h>
 #include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/conv_backend.h>
@@ -20,8 +21,10 @@
 #include <halo/ops/pair_loss_backend.h>
 #include <halo/ops/pool_backend.h>
 #include <halo/ops/reduce_backend.h>
+#include <halo/ops/residual_norm_backend.h>
 #include <halo/ops/softmax_backend.h>
 #include <halo/ops/sort_backend.h>
+#include <halo/ops/token_filter_backend.h>
 #include <halo/ops/unary_backend.h>
 
 namespace halo::cuda {
@@ -117,6 +120,22 @@ void causal_conv1d_forward(const CausalConv1dProblem&, const CausalConv1dTensors
 }
 void causal_conv1d_backward(const CausalConv1dProblem&, const CausalConv1dTensors&, const CausalConv1dResult&,
                             const CausalConv1dTensors&) {
+  absent();
+}
+void residual_norm_forward(const ResidualNormProblem&, const ResidualNormTensors&, const ResidualNormResult&) {
+  absent();
+}
+void residual_norm_backward(const ResidualNormProblem&, const ResidualNormResult&, const Tensor&, const Tensor&,
+                            const Tensor&, const ResidualNormGrads&) {
+  absent();
+}
+void bias_gelu_forward(UnaryOp, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void bias_gelu_backward(UnaryOp, const Tensor&, const Tensor&, const Tensor&, const BiasGeluGrads&) { absent(); }
+void token_filter_forward(const TokenFilterProblem&, const TokenFilterTensors&, const std::vector<Tensor>&) {
+  absent();
+}
+void token_filter_backward(const TokenFilterProblem&, const TokenFilterTensors&, const std::vector<Tensor>&,
+                           const TokenFilterTensors&) {
   absent();
 }
 void sgd_step(const SgdUpdate&, const std::vector<SgdTensors>&) { absent(); }

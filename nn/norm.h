@@ -45,6 +45,7 @@ class LayerNorm : public Module {
   explicit LayerNorm(int64_t normalized_size, double eps = 1e-5, bool affine = true)
       : LayerNorm(Shape{normalized_size}, eps, affine) {}
   Tensor forward(const Tensor& x) override;
+  double eps() const { return eps_; }
 
   Tensor& weight;
   Tensor& bias;

@@ -5,6 +5,7 @@
 #include "../device/map.cuh"
 #include "../reduce/fold.cuh"
 #include "layout.h"
+#include "rows.h"
 
 namespace halo::cuda {
 namespace {
@@ -149,6 +150,24 @@ void row_norm_backward(const RowNormProblem& problem, const Tensor& g, const Ten
   if (x.numel() == 0) {
     fill_defined(grads.weight, 0);
     return fill_defined(grads.bias, 0);
+  }
+  if (is_warp_row(problem)) {
+    return dispatch_float(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
+      const Tensor workspace = empty({rows_backward_workspace(problem.rows, problem.length())}, x.options());
+      const DeviceScope scope(x.device());
+      rows_backward<T>(kName,
+                       {.rows = problem.rows,
+                        .length = problem.length(),
+                        .x = x.data<T>(),
+                        .mean = mean.data<T>(),
+                        .rstd = rstd.data<T>(),
+                        .weight = data_or_null<T>(weight),
+                        .g_y = g.data<T>(),
+                        .x_grad = data_or_null<T>(grads.x),
+                        .weight_grad = data_or_null<T>(grads.weight),
+                        .bias_grad = data_or_null<T>(grads.bias)},
+                       workspace.data<T>(), scope.stream());
+    });
   }
   const auto count = static_cast<double>(problem.length());
   dispatch_float(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {

@@ -6,6 +6,7 @@
 #include "../reduce/fold.cuh"
 #include "../reduce/moments.cuh"
 #include "layout.h"
+#include "rows.h"
 
 namespace halo::cuda {
 namespace {
@@ -116,6 +117,22 @@ void batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, const 
 void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const NormResult& result) {
   if (x.numel() == 0) return;
+  if (is_warp_row(problem)) {
+    return dispatch_float("row_norm", x.dtype(), [&]<class T>(std::type_identity<T>) {
+      const DeviceScope scope(x.device());
+      rows_forward<T>("row_norm",
+                      {.rows = problem.rows,
+                       .length = problem.length(),
+                       .eps = problem.eps,
+                       .x = x.data<T>(),
+                       .weight = data_or_null<T>(weight),
+                       .bias = data_or_null<T>(bias),
+                       .y = result.y.data<T>(),
+                       .mean = result.mean.data<T>(),
+                       .rstd = result.rstd.data<T>()},
+                      scope.stream());
+    });
+  }
   const Exact exact(problem.rows, x.device());
   dispatch_float("row_norm", x.dtype(), [&]<class T>(std::type_identity<T>) {
     const Statistics<T> f{

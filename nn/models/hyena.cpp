@@ -2,11 +2,15 @@
 #include <halo/autograd/causal_conv1d.h>
 #include <halo/autograd/concat.h>
 #include <halo/autograd/dropout.h>
+#include <halo/autograd/gated_long_conv.h>
+#include <halo/autograd/gelu_linear.h>
 #include <halo/autograd/long_conv.h>
 #include <halo/autograd/matmul.h>
+#include <halo/autograd/residual_norm.h>
 #include <halo/core/error.h>
 #include <halo/nn/init.h>
 #include <halo/nn/models/hyena.h>
+#include <halo/ops/token_filter.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,14 +27,23 @@ HyenaOperator::HyenaOperator(const HyenaOptions& o)
                                                                o.short_filter, {.groups = (o.order + 1) * o.d_model}))),
       filter_fn_(register_module("filter_fn", HyenaFilter(o))) {}
 
-Tensor HyenaOperator::forward(const Tensor& u) {
+Tensor HyenaOperator::mix(const Tensor& u) {
   if (u.rank() != 3 || u.size(2) != options_.d_model) {
     fail("HyenaOperator: input expected [B, L, ", options_.d_model, "], got ", u.shape());
   }
-  const int64_t length = std::min(u.size(1), options_.l_max), order = options_.order;
-  const Tensor projected = in_proj_(u.slice(1, 0, length)).transpose(1, 2);
+  const Tensor used = u.size(1) > options_.l_max ? u.slice(1, 0, options_.l_max) : u;
+  const bool fused = options_.order == 2 && options_.short_filter <= TokenFilterProblem::kMaxKernel &&
+                     !(is_training() && options_.dropout > 0) && used.dtype() != DType::BFloat16 &&
+                     used.dtype() != DType::Float16;
+  if (!fused) return recurrence(in_proj_(used).transpose(1, 2)).transpose(1, 2);
+  return gated_long_conv(linear(used, in_proj_.weight), in_proj_.bias, short_filter_.weight, short_filter_.bias,
+                         filter_fn_.filters(used.size(1))[0], filter_fn_.skips()[0]);
+}
+
+Tensor HyenaOperator::recurrence(const Tensor& projected) {
+  const int64_t order = options_.order;
   const auto x = split(causal_conv1d(projected, short_filter_.weight, short_filter_.bias), options_.d_model, 1);
-  const Tensor filters = filter_fn_.filters(length), skips = filter_fn_.skips();
+  const Tensor filters = filter_fn_.filters(projected.size(2)), skips = filter_fn_.skips();
   const bool drops = is_training() && options_.dropout > 0;
   Tensor v = x.back();
   for (int64_t i = order - 1; i >= 1; --i) {
@@ -44,8 +57,11 @@ Tensor HyenaOperator::forward(const Tensor& u) {
     if (i == 1) gates.gate_out = x[0];
     v = long_conv(v, filters[order - 1 - i], skips[order - 1 - i], gates);
   }
-  return out_proj_(v.transpose(1, 2));
+  return v;
 }
+
+Tensor HyenaOperator::forward(const Tensor& u) { return out_proj_(mix(u)); }
+Tensor HyenaOperator::forward_without_bias(const Tensor& u) { return linear(mix(u), out_proj_.weight); }
 
 // --- The language model ---------------------------------------------------------------------------------------------
 
@@ -60,15 +76,6 @@ int64_t vocabulary_rows(const HyenaLMOptions& o) {
   return (o.vocab_size + o.vocab_multiple - 1) / o.vocab_multiple * o.vocab_multiple;
 }
 
-/// residual + x, in float32 at least.
-Tensor add_residual(const Tensor& x, const Tensor& residual) {
-  const Tensor wide = x.dtype() == DType::Float64 ? x : x.to(DType::Float32);
-  return residual.defined() ? wide + residual : wide;
-}
-
-/// The norm of a residual stream, in the type of the norm's weights.
-Tensor normed(nn::LayerNorm& norm, const Tensor& residual) { return norm(residual.to(norm.weight.dtype())); }
-
 }  // namespace
 
 HyenaLM::Mlp::Mlp(const HyenaLMOptions& o)
@@ -76,7 +83,30 @@ HyenaLM::Mlp::Mlp(const HyenaLMOptions& o)
       fc1(register_module("fc1", nn::Linear(o.mixer.d_model, inner_width(o)))),
       fc2(register_module("fc2", nn::Linear(inner_width(o), o.mixer.d_model))) {}
 
-Tensor HyenaLM::Mlp::forward(const Tensor& x) { return fc2(gelu(fc1(x), activation)); }
+Tensor HyenaLM::Mlp::forward(const Tensor& x) { return forward_without_bias(x) + fc2.bias; }
+
+Tensor HyenaLM::Mlp::forward_without_bias(const Tensor& x) {
+  return gelu_linear(linear(x, fc1.weight), fc1.bias, fc2.weight, activation);
+}
+
+Tensor HyenaLM::add_and_norm(const Branch& x, double p, Tensor& residual, nn::LayerNorm& norm, bool training) {
+  // The stream is float32 at least, and the norm has the type of its weights.
+  const auto wide = [](const Tensor& t) {
+    return !t.defined() || t.dtype() == DType::Float64 ? t : t.to(DType::Float32);
+  };
+  Branch added{wide(x.values), wide(x.bias)};
+  if (training && p > 0) added = {dropout(added.bias.defined() ? added.values + added.bias : added.values, p, true)};
+  if (norm.weight.dtype() == added.values.dtype()) {
+    const auto [sum, normed] = residual_norm(added.values, added.bias, residual, norm.weight, norm.bias, norm.eps());
+    residual = sum;
+    return normed;
+  }
+  for (const Tensor& t : {added.bias, residual}) {
+    if (t.defined()) added.values = added.values + t;
+  }
+  residual = added.values;
+  return norm(residual.to(norm.weight.dtype()));
+}
 
 HyenaLM::Block::Block(const HyenaLMOptions& o, double dropout)
     : dropout1(dropout),
@@ -86,11 +116,11 @@ HyenaLM::Block::Block(const HyenaLMOptions& o, double dropout)
       mlp(register_module("mlp", Mlp(o))),
       norm2(register_module("norm2", nn::LayerNorm(o.mixer.d_model, o.layer_norm_eps))) {}
 
-Tensor HyenaLM::Block::step(const Tensor& x, Tensor& residual) {
-  residual = add_residual(dropout(x, dropout1, is_training()), residual);
-  const Tensor mixed = mixer(normed(norm1, residual));
-  residual = add_residual(dropout(mixed, dropout2, is_training()), residual);
-  return mlp(normed(norm2, residual));
+HyenaLM::Branch HyenaLM::Block::step(const Branch& x, Tensor& residual) {
+  const Tensor first = add_and_norm(x, dropout1, residual, norm1, is_training());
+  const Branch mixed{mixer.forward_without_bias(first), mixer.output_bias()};
+  const Tensor second = add_and_norm(mixed, dropout2, residual, norm2, is_training());
+  return {mlp.forward_without_bias(second), mlp.fc2.bias};
 }
 
 HyenaLM::Embeddings::Embeddings(const HyenaLMOptions& o)
@@ -137,9 +167,10 @@ Tensor HyenaLM::hidden(const Tensor& ids) {
   if (ids.rank() != 2 || ids.size(1) > options_.mixer.l_max) {
     fail("HyenaLM: ids expected [B, L] with L up to l_max ", options_.mixer.l_max, ", got ", ids.shape());
   }
-  Tensor x = backbone_.embeddings.word_embeddings(ids), residual;
+  Branch x{backbone_.embeddings.word_embeddings(ids)};
+  Tensor residual;
   for (Block* block : backbone_.layers) x = block->step(x, residual);
-  return normed(backbone_.ln_f, add_residual(dropout(x, options_.resid_dropout, is_training()), residual));
+  return add_and_norm(x, options_.resid_dropout, residual, backbone_.ln_f, is_training());
 }
 
 Tensor HyenaLM::logits(const Tensor& hidden) const { return linear(hidden, lm_head_.weight); }

@@ -81,8 +81,15 @@ class HyenaOperator : public nn::Module {
  public:
   explicit HyenaOperator(const HyenaOptions& options);
   Tensor forward(const Tensor& u) override;
+  /// The result without the bias of its last projection, output_bias(): the sum that follows adds it for nothing.
+  Tensor forward_without_bias(const Tensor& u);
+  Tensor output_bias() const { return out_proj_.bias; }
 
  private:
+  /// What the last projection gets: [B, L, d_model].
+  Tensor mix(const Tensor& u);
+  Tensor recurrence(const Tensor& projected);
+
   HyenaOptions options_;
   nn::Linear& in_proj_;
   nn::Linear& out_proj_;
@@ -121,13 +128,21 @@ class HyenaLM : public nn::Module {
   struct Mlp : nn::Module {
     explicit Mlp(const HyenaLMOptions& options);
     Tensor forward(const Tensor& x) override;
+    Tensor forward_without_bias(const Tensor& x);  ///< without that of fc2
     GeluForm activation;
     nn::Linear &fc1, &fc2;
   };
+  /// What a half of a block adds to the residual stream: values + bias, the bias undefined or not added yet.
+  struct Branch {
+    Tensor values, bias{};
+  };
+  /// Adds `x` to `residual` (undefined at first), and returns the norm of the sum.
+  static Tensor add_and_norm(const Branch& x, double dropout, Tensor& residual, nn::LayerNorm& norm, bool training);
+
   struct Block : nn::Module {
     Block(const HyenaLMOptions& options, double dropout);
-    /// Adds `x` to `residual` (undefined at first), and returns the output of the two halves to be added next.
-    Tensor step(const Tensor& x, Tensor& residual);
+    /// Adds `x` to `residual`, and returns what is to be added next.
+    Branch step(const Branch& x, Tensor& residual);
     double dropout1, dropout2;
     HyenaOperator& mixer;
     nn::LayerNorm& norm1;

@@ -32,6 +32,20 @@ std::ostream& operator<<(std::ostream& out, const OpCase& c) { return out << c.n
 
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases{
+      {"residual_norm",
+       {{2, 3, 5}, {5}, {2, 3, 5}, {5}, {5}},
+       [](const Tensors& in) {
+         const auto [sum, normed] = residual_norm(in[0], in[1], in[2], in[3], in[4]);
+         return sum * 0.5 + normed;
+       }},
+      {"residual_norm_alone", {{4, 5}}, [](const Tensors& in) { return residual_norm(in[0], {}, {}).normed; }},
+      {"gelu_linear", {{2, 3, 4}, {4}, {2, 4}}, [](const Tensors& in) { return gelu_linear(in[0], in[1], in[2]); }},
+      {"gelu_linear_tanh",
+       {{3, 4}, {4}, {2, 4}},
+       [](const Tensors& in) { return gelu_linear(in[0], in[1], in[2], GeluForm::Tanh); }},
+      {"gated_long_conv",
+       {{2, 5, 6}, {6}, {6, 1, 3}, {6}, {2, 5}, {2}},
+       [](const Tensors& in) { return gated_long_conv(in[0], in[1], in[2], in[3], in[4], in[5]); }},
       {"matmul", {{3, 5}, {5, 2}}, [](const Tensors& in) { return matmul(in[0], in[1]); }},
       {"matmul_transposed",
        {{5, 3}, {2, 5}},

@@ -1,0 +1,15 @@
+// Differentiable core of a Hyena operator, from projections to the output's projection.
+#pragma once
+
+#include <halo/core/tensor.h>
+
+namespace halo {
+
+/// The Hyena recurrence of order 2. Projections of tokens [B, L, 3 D] plus projection_bias [3 D] go through a short
+/// causal filter (short_weight [3 D, 1, K] or [3 D, K], short_bias [3 D]) and split into x0, x1 and v; the result is
+/// x0 * long_conv(x1 * v), as tokens [B, L, D]. filter [D, L], skip [D]. Kept for backward are the projections alone:
+/// what follows from them is made again. K up to TokenFilterProblem::kMaxKernel.
+Tensor gated_long_conv(const Tensor& projections, const Tensor& projection_bias, const Tensor& short_weight,
+                       const Tensor& short_bias, const Tensor& filter, const Tensor& skip);
+
+}  // namespace halo

@@ -1,0 +1,43 @@
+#include "../launch.h"
+#include "partials.h"
+
+namespace halo::cuda {
+namespace {
+
+constexpr int kColumns = 32, kSlices = 16;
+
+/// A block sums 32 columns: each slice every 16th part in order, then the slices in order.
+template <class T>
+__global__ void __launch_bounds__(kColumns* kSlices)
+    sum_partials_kernel(const T* partials, int64_t parts, int64_t pitch, int64_t columns, T* out) {
+  __shared__ double sums[kSlices][kColumns];
+  const int lane = static_cast<int>(threadIdx.x), slice = static_cast<int>(threadIdx.y);
+  const int64_t column = int64_t{blockIdx.x} * kColumns + lane;
+  double sum = 0;
+  if (column < columns) {
+#pragma unroll 4
+    for (int64_t part = slice; part < parts; part += kSlices)
+      sum += static_cast<double>(partials[part * pitch + column]);
+  }
+  sums[slice][lane] = sum;
+  __syncthreads();
+  if (slice > 0 || column >= columns) return;
+  for (int s = 1; s < kSlices; ++s) sum += sums[s][lane];
+  out[column] = static_cast<T>(sum);
+}
+
+}  // namespace
+
+template <class T>
+void sum_partials(const char* name, const T* partials, int64_t parts, int64_t pitch, int64_t columns, T* out,
+                  cudaStream_t stream) {
+  if (out == nullptr) return;
+  const auto blocks = static_cast<unsigned>((columns + kColumns - 1) / kColumns);
+  launch(name, sum_partials_kernel<T>, blocks, dim3(kColumns, kSlices), 0, stream, partials, parts, pitch, columns,
+         out);
+}
+
+template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, float*, cudaStream_t);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, double*, cudaStream_t);
+
+}  // namespace halo::cuda

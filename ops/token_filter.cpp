@@ -1,0 +1,59 @@
+#include <halo/core/error.h>
+#include <halo/core/view.h>
+#include <halo/ops/backend.h>
+#include <halo/ops/token_filter.h>
+#include <halo/ops/token_filter_backend.h>
+
+namespace halo::ops {
+namespace {
+
+void check(const char* op, const char* argument, const Tensor& t, const Shape& shape) {
+  if (t.defined() && t.shape() != shape) fail(op, ": ", argument, " expects shape ", shape, ", got ", t.shape());
+}
+
+Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
+
+TokenFilterTensors checked(const char* op, const TokenFilterProblem& p, const TokenFilterTensors& t) {
+  if (p.kernel < 1 || p.kernel > p.kMaxKernel || p.parts < 1 || p.parts > p.kMaxParts) {
+    fail(op, ": kernel and parts expect 1 to ", p.kMaxKernel, " and 1 to ", p.kMaxParts, ", got ", p.kernel, " and ",
+         p.parts);
+  }
+  check_same_dtype_and_device(op, {{"input", t.x}, {"input_bias", t.x_bias}, {"weight", t.weight}, {"bias", t.bias}});
+  check(op, "input", t.x, {p.batch, p.length, p.width()});
+  check(op, "input_bias", t.x_bias, {p.width()});
+  check(op, "weight", t.weight, {p.width(), p.kernel});
+  check(op, "bias", t.bias, {p.width()});
+  return {view::dense(t.x), dense_or_undefined(t.x_bias), view::dense(t.weight), dense_or_undefined(t.bias)};
+}
+
+}  // namespace
+
+std::vector<Tensor> token_filter_forward(const TokenFilterProblem& p, const TokenFilterTensors& operands) {
+  const TokenFilterTensors dense = checked("token_filter", p, operands);
+  std::vector<Tensor> y;
+  for (int64_t part = 0; part < p.parts; ++part) y.push_back(empty(p.part_shape(), dense.x.options()));
+  run_backend("token_filter_forward", dense.x.device(), cpu::token_filter_forward, cuda::token_filter_forward, p, dense,
+              y);
+  return y;
+}
+
+TokenFilterTensors token_filter_backward(const TokenFilterProblem& p, const TokenFilterTensors& operands,
+                                         const std::vector<Tensor>& grads) {
+  constexpr const char* op = "token_filter_backward";
+  const TokenFilterTensors dense = checked(op, p, operands);
+  if (static_cast<int64_t>(grads.size()) != p.parts) fail(op, ": expected ", p.parts, " gradients, got ", grads.size());
+  std::vector<Tensor> dense_grads;
+  for (const Tensor& g : grads) {
+    check_same_dtype_and_device(op, {{"input", dense.x}, {"grad_output", g}});
+    check(op, "grad_output", g, p.part_shape());
+    dense_grads.push_back(view::dense(g));
+  }
+  const auto result = [&](const Shape& shape) { return empty(shape, dense.x.options()); };
+  const TokenFilterTensors into{result(dense.x.shape()), result({p.width()}), result(dense.weight.shape()),
+                                result({p.width()})};
+  run_backend("token_filter_backward", dense.x.device(), cpu::token_filter_backward, cuda::token_filter_backward, p,
+              dense, dense_grads, into);
+  return into;
+}
+
+}  // namespace halo::ops

@@ -1,0 +1,79 @@
+// The fused passes of residual networks and Hyena operators: the GPU against the CPU, values and gradients.
+#include "tests/cuda/gpu_testing.h"
+
+namespace halo::testing {
+namespace {
+
+using FusedGpu = Gpu;
+
+/// `f` of leaves made from the inputs, and the gradients of its outputs' products with cosines of their positions.
+Operation with_gradients(const Operation& f) {
+  return [f](const Tensors& inputs) {
+    Tensors leaves, asked;
+    for (const Tensor& t : inputs) {
+      leaves.push_back(t.defined() ? t.detach().requires_grad_() : t);
+      if (t.defined()) asked.push_back(leaves.back());
+    }
+    Tensors results = f(leaves), upstream;
+    for (const Tensor& y : results) {
+      const Tensor position = arange(y.numel(), {.dtype = float64}).reshape(y.shape());
+      upstream.push_back(cos(position).to(y.dtype()).to(y.device()));
+    }
+    const Tensors grads = grad(results, asked, upstream);
+    for (Tensor& y : results) y = y.detach();
+    results.insert(results.end(), grads.begin(), grads.end());
+    return results;
+  };
+}
+
+TEST_F(FusedGpu, ResidualNorm) {
+  const Operation f = with_gradients([](const Tensors& in) {
+    const auto [sum, normed] = residual_norm(in[0], in[1], in[2], in[3], in[4]);
+    return Tensors{sum, normed};
+  });
+  // Below, on and above the widths that kernels are made for; the last is beyond what a warp holds.
+  for (int64_t width : {1, 2, 7, 64, 128, 131, 256, 509, 1000, 1024, 1027}) {
+    const Shape rows{3, 37, width}, row{width};
+    const Tensor far = full(rows, 100.0);  // a mean that is large against the deviation
+    compare(concat("residual_norm ", width), {randn(rows), randn(row), randn(rows), randn(row), randn(row)}, f,
+            {5e-6, 1e-12});
+    if (width > 2) compare("no bias", {randn(rows) + far, {}, randn(rows), randn(row), randn(row)}, f, {3e-5, 1e-11});
+  }
+  compare("no residual", {randn({5, 9}), {}, {}, {}, {}}, f, {5e-6, 1e-12});
+}
+
+TEST_F(FusedGpu, LayerNormOfManyRows) {
+  const Operation f = with_gradients([](const Tensors& in) { return Tensors{layer_norm(in[0], {96}, in[1], in[2])}; });
+  compare("layer_norm", {randn({20011, 96}), randn({96}), randn({96})}, f, {5e-6, 1e-12});
+}
+
+TEST_F(FusedGpu, GeluLinear) {
+  for (const GeluForm form : {GeluForm::Exact, GeluForm::Tanh}) {
+    const Operation f =
+        with_gradients([form](const Tensors& in) { return Tensors{gelu_linear(in[0], in[1], in[2], form)}; });
+    for (int64_t width : {1, 3, 64, 130, 1024, 1500}) {
+      compare(concat("gelu_linear ", width), {randn({2, 71, width}), randn({width}), randn({5, width})}, f,
+              {3e-6, 1e-12});
+    }
+  }
+  const Operation f = with_gradients([](const Tensors& in) { return Tensors{gelu_linear(in[0], in[1], in[2])}; });
+  compare("many rows", {randn({40009, 12}), randn({12}), randn({4, 12})}, f, {3e-6, 1e-12});
+}
+
+TEST_F(FusedGpu, GatedLongConv) {
+  const Operation f = with_gradients([](const Tensors& in) {
+    return Tensors{gated_long_conv(in[0], in[1], in[2], in[3], in[4], in[5])};
+  });
+  for (int64_t kernel : {1, 2, 3, 4, 5}) {
+    for (const auto& [length, channels] : {std::pair<int64_t, int64_t>{1, 1}, {5, 7}, {127, 11}, {300, 32}, {1025, 3}}) {
+      const Shape width{3 * channels};
+      compare(concat("gated_long_conv ", kernel, " ", length, " ", channels),
+              {randn({2, length, 3 * channels}), randn(width), randn({3 * channels, 1, kernel}), randn(width),
+               randn({channels, length}), randn({channels})},
+              f, {6e-6, 1e-11});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halo::testing
