@@ -3,9 +3,10 @@
 // halo_bench_models [--only NAME]... [--json OUT] [--device D] [--steps N]: the models of the PyTorch figures in
 // bench/results/h200_models.json, under their names. Milliseconds are medians; peaks are MiB of live tensors and
 // workspaces; one line of JSON a case. With --steps there is nothing but that many training steps, for a profiler.
+#include <halo/cuda/graph.h>
 #include <halo/halo.h>
 #include <halo/nn/models/alexnet.h>
-#include <halo/nn/models/hyena.h>
+#include <halo/nn/models/hyena_decoder.h>
 
 #include <algorithm>
 #include <chrono>
@@ -35,16 +36,19 @@ struct Case {
   std::function<Figures()> run;
 };
 
+/// Milliseconds of a call, the mean over several.
+double mean_ms(Device device, int calls, const std::function<void()>& body) {
+  using Clock = std::chrono::steady_clock;
+  synchronize(device);
+  const auto start = Clock::now();
+  for (int i = 0; i < calls; ++i) body();
+  synchronize(device);
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count() / calls;
+}
+
 /// Milliseconds of a call: the median over groups of calls, each group long enough to hide the wait at its end.
 double median_ms(Device device, double budget_ms, const std::function<void()>& body) {
-  using Clock = std::chrono::steady_clock;
-  const auto time = [&](int calls) {
-    synchronize(device);
-    const auto start = Clock::now();
-    for (int i = 0; i < calls; ++i) body();
-    synchronize(device);
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count() / calls;
-  };
+  const auto time = [&](int calls) { return mean_ms(device, calls, body); };
   time(2);
   const double first = time(1);
   const int calls = std::clamp(static_cast<int>(20 / first), 1, 20);
@@ -69,6 +73,11 @@ class Meter {
   void inference(const std::string& name, const std::function<void()>& body) {
     const NoGradGuard no_grad;
     if (setting_.steps == 0) figures_.emplace_back(name, median_ms(setting_.device, 150, body));
+  }
+  /// The mean over `count` calls after a few; what a call waits for now and then is in it.
+  void tokens(const std::string& name, const std::function<void()>& step, int64_t count) {
+    for (int i = 0; i < 4; ++i) step();
+    figures_.emplace_back(name, mean_ms(setting_.device, static_cast<int>(count), step));
   }
   Figures with_peak(const nn::Module& model) {
     const auto peak = allocator(setting_.device).stats().peak_bytes;
@@ -125,6 +134,27 @@ Figures hyena(const Setting& setting, int64_t d_model, int64_t layers, int64_t l
   return meter.with_peak(model);
 }
 
+/// Milliseconds a token: the likeliest next base after a random prefix, chosen on the device.
+Figures decode(const Setting& setting, int64_t prefix) {
+  constexpr int64_t kTokens = 1024;
+  const Device device = setting.device;
+  Meter meter(setting);
+  const NoGradGuard no_grad;
+  models::HyenaLM model({.mixer = {.d_model = 256, .l_max = prefix + kTokens}, .n_layer = 8, .vocab_size = 12});
+  model.to(device);
+  model.eval();
+  models::HyenaDecoder decoder(model, kTokens);
+  if (device.is_cuda()) {
+    decoder.record_with([device](const std::function<void()>& step) -> std::function<void()> {
+      return [graph = cuda::Graph::capture(device, step)] { graph.replay(); };
+    });
+  }
+  Tensor logits = decoder.prefill(randint(7, 11, {1, prefix}).to(device));
+  meter.tokens(
+      "per_token", [&] { logits = decoder.step(argmax(logits, 1)); }, kTokens - 8);
+  return meter.with_peak(model);
+}
+
 std::vector<Case> cases(const Setting& setting) {
   std::vector<Case> list;
   for (const Precision precision : {Precision::Float32, Precision::TF32}) {
@@ -137,6 +167,10 @@ std::vector<Case> cases(const Setting& setting) {
     add(128, 2, 1024, 256);
     add(256, 8, 32768, 4);
     add(256, 8, 131072, 1);
+  }
+  for (const int64_t prefix : {int64_t{32768}, int64_t{524288}}) {
+    list.push_back(
+        {concat("hyena_decode_d256_n8_P", prefix), Precision::Float32, [=] { return decode(setting, prefix); }});
   }
   return list;
 }

@@ -11,6 +11,7 @@
 #include <halo/ops/cumsum_backend.h>
 #include <halo/ops/dropout_backend.h>
 #include <halo/ops/flip_backend.h>
+#include <halo/ops/hyena_step_backend.h>
 #include <halo/ops/index_backend.h>
 #include <halo/ops/local_response_norm_backend.h>
 #include <halo/ops/long_conv_backend.h>
@@ -122,6 +123,7 @@ void causal_conv1d_backward(const CausalConv1dProblem&, const CausalConv1dTensor
                             const CausalConv1dTensors&) {
   absent();
 }
+void hyena_step(const HyenaStepProblem&, const HyenaStepTensors&, const Tensor&) { absent(); }
 void residual_norm_forward(const ResidualNormProblem&, const ResidualNormTensors&, const ResidualNormResult&) {
   absent();
 }

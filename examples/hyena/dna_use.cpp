@@ -2,9 +2,12 @@
 //
 //   dna_use runs/dna/model.safetensors score ACGTACGT...
 //   dna_use runs/dna/model.safetensors continue ACGTACGT... --bases 50 --temperature 0.8
+#include <halo/cuda/graph.h>
 #include <halo/halo.h>
 #include <halo/nn/models/dna_tokenizer.h>
+#include <halo/nn/models/hyena_decoder.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -31,21 +34,36 @@ void score(models::HyenaLM& model, const std::string& sequence, const example::D
               total / static_cast<double>(length - 1));
 }
 
-/// Appends bases, each drawn from what the model expects (temperature 0: the likeliest).
+/// A base drawn from what the model expects (temperature 0: the likeliest), given its logits [1, vocabulary].
+int64_t next_base(const Tensor& logits, double temperature) {
+  constexpr int64_t kFirstBase = 7, kBases = 4;  // A, C, G, T
+  const Tensor choices = logits.select(0, 0).slice(0, kFirstBase, kFirstBase + kBases).to(Device::cpu());
+  if (temperature == 0) return kFirstBase + static_cast<int64_t>(argmax(choices).item());
+  return kFirstBase + static_cast<int64_t>(multinomial(softmax(choices / temperature, 0), 1).item());
+}
+
+/// Appends bases one by one. Where the model's reach ends it goes on from the last half of it.
 void extend(models::HyenaLM& model, const std::string& sequence, const example::DnaSpec& spec, Device device,
             int64_t bases, double temperature) {
-  constexpr int64_t kFirstBase = 7, kBases = 4;  // A, C, G, T
   auto ids = models::encode_dna(sequence, {.sep = false});
   if (ids.empty()) fail("continue: sequence expected at least one base");
-  for (int64_t i = 0; i < bases; ++i) {
-    const auto length = std::min(static_cast<int64_t>(ids.size()), spec.l_max);
-    const std::vector<int64_t> context(ids.end() - length, ids.end());
-    const Tensor logits = model(from_vector(context, {1, length}).to(device)).select(0, 0).select(0, length - 1);
-    const Tensor choices = logits.slice(0, kFirstBase, kFirstBase + kBases).to(Device::cpu());
-    const int64_t chosen = temperature > 0
-                               ? static_cast<int64_t>(multinomial(softmax(choices / temperature, 0), 1).item())
-                               : static_cast<int64_t>(argmax(choices).item());
-    ids.push_back(kFirstBase + chosen);
+  while (bases > 0) {
+    const auto known = static_cast<int64_t>(ids.size());
+    const int64_t context = known + bases <= spec.l_max ? known : std::min(known, spec.l_max / 2);
+    const int64_t count = std::min(bases, spec.l_max - context);
+    models::HyenaDecoder decoder(model, count);
+    if (device.is_cuda()) {
+      decoder.record_with([device](const std::function<void()>& step) -> std::function<void()> {
+        return [graph = cuda::Graph::capture(device, step)] { graph.replay(); };
+      });
+    }
+    const std::vector<int64_t> prefix(ids.end() - context, ids.end());
+    Tensor logits = decoder.prefill(from_vector(prefix, {1, context}).to(device));
+    for (int64_t i = 0; i < count; ++i) {
+      ids.push_back(next_base(logits, temperature));
+      if (i + 1 < count) logits = decoder.step(from_vector<int64_t>({ids.back()}, {1}).to(device));
+    }
+    bases -= count;
   }
   std::printf("%s\n", models::decode_dna(ids).c_str());
 }

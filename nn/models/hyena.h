@@ -78,6 +78,8 @@ class HyenaFilter : public nn::Module {
 /// u [B, L, d_model] to [B, min(L, l_max), d_model]. With the projections x_0 ... x_{order-1}, v of u, each after a
 /// short causal filter: v <- long_conv(v x_i) for i = order - 1 ... 1, then y = v x_0, projected.
 class HyenaOperator : public nn::Module {
+  friend class HyenaDecoder;
+
  public:
   explicit HyenaOperator(const HyenaOptions& options);
   Tensor forward(const Tensor& u) override;
@@ -114,6 +116,8 @@ struct HyenaLMOptions {
 /// to the embedding or not). Weights start normal (0.02; projections into the residual stream 0.02 / sqrt(2 n_layer)),
 /// biases 0.
 class HyenaLM : public nn::Module {
+  friend class HyenaDecoder;
+
  public:
   explicit HyenaLM(const HyenaLMOptions& options = {});
   /// Token numbers [B, L] (int64, L <= l_max) to logits [B, L, vocabulary].
