@@ -13,6 +13,7 @@
 #include <halo/autograd/gelu_linear.h>
 #include <halo/autograd/grad_mode.h>
 #include <halo/autograd/gradcheck.h>
+#include <halo/autograd/hyena_filter.h>
 #include <halo/autograd/index.h>
 #include <halo/autograd/local_response_norm.h>
 #include <halo/autograd/long_conv.h>

@@ -11,6 +11,7 @@
 #include <halo/ops/cumsum_backend.h>
 #include <halo/ops/dropout_backend.h>
 #include <halo/ops/flip_backend.h>
+#include <halo/ops/hyena_filter_backend.h>
 #include <halo/ops/hyena_step_backend.h>
 #include <halo/ops/index_backend.h>
 #include <halo/ops/local_response_norm_backend.h>
@@ -123,6 +124,9 @@ void causal_conv1d_backward(const CausalConv1dProblem&, const CausalConv1dTensor
                             const CausalConv1dTensors&) {
   absent();
 }
+void bias_sine_forward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void bias_sine_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const BiasSineGrads&) { absent(); }
+void decay_window(const DecayWindow&, bool, const Tensor&, const Tensor&) { absent(); }
 void hyena_step(const HyenaStepProblem&, const HyenaStepTensors&, const Tensor&) { absent(); }
 void residual_norm_forward(const ResidualNormProblem&, const ResidualNormTensors&, const ResidualNormResult&) {
   absent();

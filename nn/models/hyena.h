@@ -58,13 +58,17 @@ class HyenaFilter : public nn::Module {
   struct Sine : nn::Module {
     explicit Sine(const Tensor& frequencies) : freq(register_parameter("freq", frequencies)) {}
     Tensor forward(const Tensor& x) override;
+    Tensor forward(const Tensor& x, const Tensor& bias);  ///< of x + bias
     Tensor& freq;
   };
   /// Linear, sine, ..., linear; the sines share their frequencies.
   struct ImplicitFilter : nn::Module {
     explicit ImplicitFilter(const HyenaOptions& options);
     Tensor forward(const Tensor& x) override;
-    std::vector<nn::Module*> layers;
+    int layers = 0;  ///< registered so far
+    std::vector<nn::Linear*> linears;
+    std::vector<Sine*> sines;
+    nn::Linear* last = nullptr;
   };
   /// [(order - 1) d_model, ...] to [order - 1, d_model, ...].
   Tensor by_order(const Tensor& bank) const;

@@ -1,5 +1,7 @@
 #include <halo/autograd/arithmetic.h>
 #include <halo/autograd/concat.h>
+#include <halo/autograd/hyena_filter.h>
+#include <halo/autograd/matmul.h>
 #include <halo/core/error.h>
 #include <halo/nn/models/hyena.h>
 
@@ -49,24 +51,25 @@ HyenaFilter::Modulation::Modulation(const HyenaOptions& o)
 
 Tensor HyenaFilter::Sine::forward(const Tensor& x) { return sin(freq * x); }
 
+Tensor HyenaFilter::Sine::forward(const Tensor& x, const Tensor& bias) { return bias_sine(x, bias, freq.flatten()); }
+
 HyenaFilter::ImplicitFilter::ImplicitFilter(const HyenaOptions& o) {
   const Tensor frequencies = full({1, o.filter_order}, o.w);
-  const auto add = [this](auto&& layer) {
-    layers.push_back(&register_module(std::to_string(layers.size()), std::move(layer)));
+  const auto add = [this]<class Layer>(Layer&& layer) {
+    return &register_module(std::to_string(layers++), std::forward<Layer>(layer));
   };
-  add(nn::Linear(o.emb_dim, o.filter_order));
-  add(Sine(frequencies));
-  for (int64_t i = 0; i < o.num_inner_mlps; ++i) {
-    add(nn::Linear(o.filter_order, o.filter_order));
-    add(Sine(frequencies));
+  for (int64_t i = 0; i <= o.num_inner_mlps; ++i) {
+    linears.push_back(add(nn::Linear(i == 0 ? o.emb_dim : o.filter_order, o.filter_order)));
+    sines.push_back(add(Sine(frequencies)));
   }
-  add(nn::Linear(o.filter_order, bank_size(o), false));
+  last = add(nn::Linear(o.filter_order, bank_size(o), false));
 }
 
 Tensor HyenaFilter::ImplicitFilter::forward(const Tensor& x) {
   Tensor h = x;
-  for (nn::Module* layer : layers) h = layer->forward(h);
-  return h;
+  for (std::size_t i = 0; i < linears.size(); ++i)
+    h = sines[i]->forward(linear(h, linears[i]->weight), linears[i]->bias);
+  return (*last)(h);
 }
 
 HyenaFilter::HyenaFilter(const HyenaOptions& options)
@@ -90,9 +93,10 @@ Tensor HyenaFilter::filters(int64_t length) {
   if (length < 0 || length > options_.l_max) {
     fail("HyenaFilter: length expected at most l_max ", options_.l_max, ", got ", length);
   }
-  Tensor h = implicit_filter_(pos_emb_.z.slice(1, 0, length));
-  if (options_.modulate) h = h * (exp(-(pos_emb_.t.slice(1, 0, length) * abs(modulation_.deltas))) + options_.shift);
-  return by_order(h.select(0, 0).transpose(0, 1));
+  const Tensor h = implicit_filter_(pos_emb_.z.slice(1, 0, length).select(0, 0));
+  if (!options_.modulate) return by_order(h.transpose(0, 1));
+  return by_order(
+      decay_window(h, pos_emb_.t.slice(1, 0, length).flatten(), modulation_.deltas.flatten(), options_.shift));
 }
 
 Tensor HyenaFilter::skips() { return by_order(bias); }

@@ -43,6 +43,12 @@ const std::vector<OpCase>& op_cases() {
       {"gelu_linear_tanh",
        {{3, 4}, {4}, {2, 4}},
        [](const Tensors& in) { return gelu_linear(in[0], in[1], in[2], GeluForm::Tanh); }},
+      {"bias_sine", {{5, 3}, {3}, {3}}, [](const Tensors& in) { return bias_sine(in[0], in[1], in[2]); }},
+      {"decay_window",
+       {{5, 3}},
+       [](const Tensors& in) {
+         return decay_window(in[0], linspace(0, 1, 5).to(in[0].dtype()), linspace(-3, -1, 3).to(in[0].dtype()), 0.05);
+       }},
       {"gated_long_conv",
        {{2, 5, 6}, {6}, {6, 1, 3}, {6}, {2, 5}, {2}},
        [](const Tensors& in) { return gated_long_conv(in[0], in[1], in[2], in[3], in[4], in[5]); }},

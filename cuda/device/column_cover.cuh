@@ -1,0 +1,77 @@
+// Elementwise kernels over [rows, columns] with operands a column, and sums over rows on the side: a thread takes four
+// columns and walks down the rows of its block.
+#pragma once
+
+#include "map.cuh"
+
+namespace halo::cuda {
+
+/// How a block's threads and the grid cover [rows, columns]: `lanes` groups of four columns, rows in `parts`.
+struct ColumnCover {
+  int64_t rows, columns;
+  int lanes, parts;
+  bool packs;
+
+  ColumnCover(int64_t row_count, int64_t column_count, bool packs_fit) : rows(row_count), columns(column_count) {
+    constexpr int64_t kRowsAThread = 16, kMostParts = 1024;
+    const int64_t groups = (columns + kPackSize - 1) / kPackSize;
+    lanes = 1;
+    while (lanes < kMapThreads && lanes < groups) lanes *= 2;
+    parts = static_cast<int>(std::clamp<int64_t>(rows * lanes / (kMapThreads * kRowsAThread), 1, kMostParts));
+    packs = packs_fit && columns % kPackSize == 0;
+  }
+  dim3 grid() const {
+    const int64_t width = int64_t{lanes} * kPackSize;
+    return {static_cast<unsigned>((columns + width - 1) / width), static_cast<unsigned>(parts)};
+  }
+
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) % lanes; }
+  __device__ int team() const { return static_cast<int>(threadIdx.x) / lanes; }
+  __device__ int64_t column() const { return (int64_t{blockIdx.x} * lanes + lane()) * kPackSize; }
+  template <class T>
+  __device__ Pack<T> load(const T* row) const {
+    Pack<T> pack{};
+    if (packs) {
+      if (column() < columns) pack = *reinterpret_cast<const Pack<T>*>(row + column());
+    } else {
+#pragma unroll
+      for (int k = 0; k < kPackSize; ++k) pack.at[k] = column() + k < columns ? row[column() + k] : T(0);
+    }
+    return pack;
+  }
+  template <class T>
+  __device__ void store(const Pack<T>& pack, T* row) const {
+    if (packs) {
+      if (column() < columns) *reinterpret_cast<Pack<T>*>(row + column()) = pack;
+    } else {
+#pragma unroll
+      for (int k = 0; k < kPackSize; ++k) {
+        if (column() + k < columns) row[column() + k] = pack.at[k];
+      }
+    }
+  }
+  /// f(offset) for the rows of this thread.
+  template <class F>
+  __device__ void each_row(F&& f) const {
+    const int64_t begin = rows * blockIdx.y / parts, end = rows * (blockIdx.y + 1) / parts;
+#pragma unroll 2
+    for (int64_t row = begin + team(); row < end; row += kMapThreads / lanes) f(row * columns);
+  }
+};
+
+/// Adds, in a fixed order, what the threads of a block have summed in their columns, and stores it in the block's row
+/// of `partials` [parts, columns]. All threads of the block call it; `shared` holds kMapThreads packs.
+template <class T>
+__device__ void store_column_sums(const ColumnCover& cover, Pack<T> sum, Pack<T>* shared, T* partials) {
+  __syncthreads();  // an earlier sum may still be read
+  shared[threadIdx.x] = sum;
+  __syncthreads();
+  if (cover.team() > 0) return;
+  for (int other = cover.lanes; other < kMapThreads; other += cover.lanes) {
+#pragma unroll
+    for (int k = 0; k < kPackSize; ++k) sum.at[k] += shared[threadIdx.x + other].at[k];
+  }
+  cover.store(sum, partials + blockIdx.y * cover.columns);
+}
+
+}  // namespace halo::cuda
