@@ -36,7 +36,7 @@ Tensor gelu_linear(const Tensor& input, const Tensor& bias, const Tensor& weight
                  };
                  return autograd::composed_grads(function, {in, b, w}, {g});
                }
-               const BiasGeluGrads grads = ops::bias_gelu_backward(op, ops::matmul(g, w), in, b);
+               const BiasGeluGrads grads = ops::bias_gelu_backward(op, ops::matmul(g, w), in, b, true);
                return Grads{grads.x, grads.bias, ops::matmul(view::transpose(g, 0, 1), grads.y)};
              });
   Shape shape = input.shape();

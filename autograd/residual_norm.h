@@ -15,4 +15,14 @@ struct ResidualNormOutput {
 ResidualNormOutput residual_norm(const Tensor& input, const Tensor& input_bias, const Tensor& residual,
                                  const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
 
+struct ResidualNormLinearOutput {
+  Tensor sum, projected;
+};
+
+/// residual_norm, and its normed values times linear_weight^T [out, C]. The normed values are made again in backward
+/// rather than kept.
+ResidualNormLinearOutput residual_norm_linear(const Tensor& input, const Tensor& input_bias, const Tensor& residual,
+                                              const Tensor& weight, const Tensor& bias, const Tensor& linear_weight,
+                                              double eps = 1e-5);
+
 }  // namespace halo

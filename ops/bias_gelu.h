@@ -19,7 +19,9 @@ namespace ops {
 
 /// x [..., C], bias [C]; `form` is UnaryOp::Gelu or GeluTanh.
 Tensor bias_gelu_forward(UnaryOp form, const Tensor& x, const Tensor& bias);
-BiasGeluGrads bias_gelu_backward(UnaryOp form, const Tensor& g, const Tensor& x, const Tensor& bias);
+/// `overwrite`: the gradient of x may take g's memory.
+BiasGeluGrads bias_gelu_backward(UnaryOp form, const Tensor& g, const Tensor& x, const Tensor& bias,
+                                 bool overwrite = false);
 
 }  // namespace ops
 }  // namespace halo

@@ -6,7 +6,7 @@
 
 namespace halo::cpu {
 void bias_gelu_forward(UnaryOp form, const Tensor& x, const Tensor& bias, const Tensor& y);
-/// Writes all of `grads`; the sums over rows in a fixed order.
+/// Writes all of `grads`; the sums over rows in a fixed order. grads.x may be g itself.
 void bias_gelu_backward(UnaryOp form, const Tensor& g, const Tensor& x, const Tensor& bias, const BiasGeluGrads& grads);
 }  // namespace halo::cpu
 

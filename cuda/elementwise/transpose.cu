@@ -6,8 +6,8 @@
 namespace halo::cuda {
 namespace {
 
-constexpr int kTile = 32;
-constexpr int kRows = 8;  // of a tile that a block of 32 x 8 threads moves at once
+constexpr int kLanes = 32, kRows = 8;  // a block's threads
+constexpr int kTile = 64;              // edge of what it moves: 16 elements a thread are in flight
 
 /// One plane of each tensor: `columns` with steps of 1 in the target, `rows` with steps of 1 in the source.
 struct Planes {
@@ -18,7 +18,7 @@ struct Planes {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kTile* kRows)
+__global__ void __launch_bounds__(kLanes* kRows)
     transpose_kernel(const __grid_constant__ Planes p, const T* source, T* target) {
   __shared__ T tile[kTile][kTile + 1];
   int64_t plane = blockIdx.x;
@@ -26,14 +26,24 @@ __global__ void __launch_bounds__(kTile* kRows)
   int64_t at[2];
   p.others.locate(plane, at);
   const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
-  for (int j = y; j < kTile; j += kRows) {
-    const int64_t row = first_row + x, column = first_column + j;
-    if (row < p.rows && column < p.columns) tile[j][x] = source[at[1] + row + column * p.source_column];
+  const T* const from = source + at[1] + first_row + first_column * p.source_column;
+  T* const to = target + at[0] + first_row * p.target_row + first_column;
+  const int rows = static_cast<int>(min(p.rows - first_row, int64_t{kTile}));
+  const int columns = static_cast<int>(min(p.columns - first_column, int64_t{kTile}));
+#pragma unroll
+  for (int j = 0; j < kTile; j += kRows) {
+#pragma unroll
+    for (int i = 0; i < kTile; i += kLanes) {
+      if (x + i < rows && y + j < columns) tile[y + j][x + i] = from[x + i + (y + j) * p.source_column];
+    }
   }
   __syncthreads();
-  for (int j = y; j < kTile; j += kRows) {
-    const int64_t row = first_row + j, column = first_column + x;
-    if (row < p.rows && column < p.columns) target[at[0] + row * p.target_row + column] = tile[x][j];
+#pragma unroll
+  for (int j = 0; j < kTile; j += kRows) {
+#pragma unroll
+    for (int i = 0; i < kTile; i += kLanes) {
+      if (y + j < rows && x + i < columns) to[(y + j) * p.target_row + x + i] = tile[x + i][y + j];
+    }
   }
 }
 
@@ -67,8 +77,8 @@ bool copy_transposed(const Tensor& source, const Tensor& target) {
                       Walk<2>(others)};
   dispatch_size(source.dtype(), [&]<class T>(std::type_identity<T>) {
     const DeviceScope scope(target.device());
-    launch("copy transposed", transpose_kernel<T>, static_cast<unsigned>(blocks), dim3(kTile, kRows), 0, scope.stream(),
-           planes, static_cast<const T*>(source.data()), static_cast<T*>(target.data()));
+    launch("copy transposed", transpose_kernel<T>, static_cast<unsigned>(blocks), dim3(kLanes, kRows), 0,
+           scope.stream(), planes, static_cast<const T*>(source.data()), static_cast<T*>(target.data()));
   });
   return true;
 }

@@ -27,17 +27,22 @@ HyenaOperator::HyenaOperator(const HyenaOptions& o)
                                                                o.short_filter, {.groups = (o.order + 1) * o.d_model}))),
       filter_fn_(register_module("filter_fn", HyenaFilter(o))) {}
 
-Tensor HyenaOperator::mix(const Tensor& u) {
+Tensor HyenaOperator::forward(const Tensor& u) {
   if (u.rank() != 3 || u.size(2) != options_.d_model) {
     fail("HyenaOperator: input expected [B, L, ", options_.d_model, "], got ", u.shape());
   }
   const Tensor used = u.size(1) > options_.l_max ? u.slice(1, 0, options_.l_max) : u;
+  return forward_without_biases(linear(used, in_proj_.weight)) + out_proj_.bias;
+}
+
+Tensor HyenaOperator::forward_without_biases(const Tensor& projections) {
   const bool fused = options_.order == 2 && options_.short_filter <= TokenFilterProblem::kMaxKernel &&
-                     !(is_training() && options_.dropout > 0) && used.dtype() != DType::BFloat16 &&
-                     used.dtype() != DType::Float16;
-  if (!fused) return recurrence(in_proj_(used).transpose(1, 2)).transpose(1, 2);
-  return gated_long_conv(linear(used, in_proj_.weight), in_proj_.bias, short_filter_.weight, short_filter_.bias,
-                         filter_fn_.filters(used.size(1))[0], filter_fn_.skips()[0]);
+                     !(is_training() && options_.dropout > 0) && projections.dtype() != DType::BFloat16 &&
+                     projections.dtype() != DType::Float16;
+  const Tensor mixed = fused ? gated_long_conv(projections, in_proj_.bias, short_filter_.weight, short_filter_.bias,
+                                               filter_fn_.filters(projections.size(1))[0], filter_fn_.skips()[0])
+                             : recurrence((projections + in_proj_.bias).transpose(1, 2)).transpose(1, 2);
+  return linear(mixed, out_proj_.weight);
 }
 
 Tensor HyenaOperator::recurrence(const Tensor& projected) {
@@ -60,9 +65,6 @@ Tensor HyenaOperator::recurrence(const Tensor& projected) {
   return v;
 }
 
-Tensor HyenaOperator::forward(const Tensor& u) { return out_proj_(mix(u)); }
-Tensor HyenaOperator::forward_without_bias(const Tensor& u) { return linear(mix(u), out_proj_.weight); }
-
 // --- The language model ---------------------------------------------------------------------------------------------
 
 namespace {
@@ -83,20 +85,28 @@ HyenaLM::Mlp::Mlp(const HyenaLMOptions& o)
       fc1(register_module("fc1", nn::Linear(o.mixer.d_model, inner_width(o)))),
       fc2(register_module("fc2", nn::Linear(inner_width(o), o.mixer.d_model))) {}
 
-Tensor HyenaLM::Mlp::forward(const Tensor& x) { return forward_without_bias(x) + fc2.bias; }
+Tensor HyenaLM::Mlp::forward(const Tensor& x) { return forward_without_biases(linear(x, fc1.weight)) + fc2.bias; }
 
-Tensor HyenaLM::Mlp::forward_without_bias(const Tensor& x) {
-  return gelu_linear(linear(x, fc1.weight), fc1.bias, fc2.weight, activation);
+Tensor HyenaLM::Mlp::forward_without_biases(const Tensor& h) {
+  return gelu_linear(h, fc1.bias, fc2.weight, activation);
 }
 
-Tensor HyenaLM::add_and_norm(const Branch& x, double p, Tensor& residual, nn::LayerNorm& norm, bool training) {
+Tensor HyenaLM::add_and_norm(const Branch& x, double p, Tensor& residual, nn::LayerNorm& norm, bool training,
+                             const nn::Linear* next) {
   // The stream is float32 at least, and the norm has the type of its weights.
   const auto wide = [](const Tensor& t) {
     return !t.defined() || t.dtype() == DType::Float64 ? t : t.to(DType::Float32);
   };
   Branch added{wide(x.values), wide(x.bias)};
   if (training && p > 0) added = {dropout(added.bias.defined() ? added.values + added.bias : added.values, p, true)};
-  if (norm.weight.dtype() == added.values.dtype()) {
+  const bool one_dtype = norm.weight.dtype() == added.values.dtype();
+  if (one_dtype && next != nullptr) {
+    const auto [sum, projected] =
+        residual_norm_linear(added.values, added.bias, residual, norm.weight, norm.bias, next->weight, norm.eps());
+    residual = sum;
+    return projected;
+  }
+  if (one_dtype) {
     const auto [sum, normed] = residual_norm(added.values, added.bias, residual, norm.weight, norm.bias, norm.eps());
     residual = sum;
     return normed;
@@ -105,7 +115,8 @@ Tensor HyenaLM::add_and_norm(const Branch& x, double p, Tensor& residual, nn::La
     if (t.defined()) added.values = added.values + t;
   }
   residual = added.values;
-  return norm(residual.to(norm.weight.dtype()));
+  const Tensor normed = norm(residual.to(norm.weight.dtype()));
+  return next == nullptr ? normed : linear(normed, next->weight);
 }
 
 HyenaLM::Block::Block(const HyenaLMOptions& o, double dropout)
@@ -117,10 +128,10 @@ HyenaLM::Block::Block(const HyenaLMOptions& o, double dropout)
       norm2(register_module("norm2", nn::LayerNorm(o.mixer.d_model, o.layer_norm_eps))) {}
 
 HyenaLM::Branch HyenaLM::Block::step(const Branch& x, Tensor& residual) {
-  const Tensor first = add_and_norm(x, dropout1, residual, norm1, is_training());
-  const Branch mixed{mixer.forward_without_bias(first), mixer.output_bias()};
-  const Tensor second = add_and_norm(mixed, dropout2, residual, norm2, is_training());
-  return {mlp.forward_without_bias(second), mlp.fc2.bias};
+  const Tensor projections = add_and_norm(x, dropout1, residual, norm1, is_training(), &mixer.in_proj());
+  const Branch mixed{mixer.forward_without_biases(projections), mixer.out_proj().bias};
+  const Tensor hidden = add_and_norm(mixed, dropout2, residual, norm2, is_training(), &mlp.fc1);
+  return {mlp.forward_without_biases(hidden), mlp.fc2.bias};
 }
 
 HyenaLM::Embeddings::Embeddings(const HyenaLMOptions& o)

@@ -87,13 +87,13 @@ class HyenaOperator : public nn::Module {
  public:
   explicit HyenaOperator(const HyenaOptions& options);
   Tensor forward(const Tensor& u) override;
-  /// The result without the bias of its last projection, output_bias(): the sum that follows adds it for nothing.
-  Tensor forward_without_bias(const Tensor& u);
-  Tensor output_bias() const { return out_proj_.bias; }
+  /// From in_proj's products, without its bias, to the result without the bias of the last projection: what stands
+  /// before and after adds them for nothing.
+  Tensor forward_without_biases(const Tensor& projections);
+  nn::Linear& in_proj() { return in_proj_; }
+  nn::Linear& out_proj() { return out_proj_; }
 
  private:
-  /// What the last projection gets: [B, L, d_model].
-  Tensor mix(const Tensor& u);
   Tensor recurrence(const Tensor& projected);
 
   HyenaOptions options_;
@@ -136,7 +136,7 @@ class HyenaLM : public nn::Module {
   struct Mlp : nn::Module {
     explicit Mlp(const HyenaLMOptions& options);
     Tensor forward(const Tensor& x) override;
-    Tensor forward_without_bias(const Tensor& x);  ///< without that of fc2
+    Tensor forward_without_biases(const Tensor& h);  ///< from fc1's products, without its bias and that of fc2
     GeluForm activation;
     nn::Linear &fc1, &fc2;
   };
@@ -144,8 +144,10 @@ class HyenaLM : public nn::Module {
   struct Branch {
     Tensor values, bias{};
   };
-  /// Adds `x` to `residual` (undefined at first), and returns the norm of the sum.
-  static Tensor add_and_norm(const Branch& x, double dropout, Tensor& residual, nn::LayerNorm& norm, bool training);
+  /// Adds `x` to `residual` (undefined at first), and returns the norm of the sum, or its product with the weight of
+  /// `next` where that is given.
+  static Tensor add_and_norm(const Branch& x, double dropout, Tensor& residual, nn::LayerNorm& norm, bool training,
+                             const nn::Linear* next = nullptr);
 
   struct Block : nn::Module {
     Block(const HyenaLMOptions& options, double dropout);

@@ -63,8 +63,8 @@ Tensor HyenaDecoder::prefill(const Tensor& ids) {
   for (HyenaLM::Block* block : backbone.layers) {
     const Tensor first = HyenaLM::add_and_norm(x, 0, residual, block->norm1, false);
     const HyenaLM::Branch mixed{mix(block->mixer, first, layers_.emplace_back())};
-    const Tensor second = HyenaLM::add_and_norm(mixed, 0, residual, block->norm2, false);
-    x = {block->mlp.forward_without_bias(second), block->mlp.fc2.bias};
+    const Tensor hidden = HyenaLM::add_and_norm(mixed, 0, residual, block->norm2, false, &block->mlp.fc1);
+    x = {block->mlp.forward_without_biases(hidden), block->mlp.fc2.bias};
   }
   // Only the last token's state goes on.
   const auto last = [](const Tensor& t) { return t.slice(1, -1, t.size(1)).contiguous(); };
@@ -76,13 +76,16 @@ Tensor HyenaDecoder::prefill(const Tensor& ids) {
   return logits_;
 }
 
-/// The mixer of one token [B, d_model].
-Tensor HyenaDecoder::mix_one(HyenaOperator& mixer, const Tensor& token, const Layer& layer) const {
+/// The mixer of one token's projections [B, (order + 1) d_model], which lack their bias.
+Tensor HyenaDecoder::mix_one(HyenaOperator& mixer, const Tensor& projections, const Layer& layer) const {
   const HyenaOptions& o = mixer.options_;
-  const HyenaStepProblem problem{
-      .batch = token.size(0), .channels = o.d_model, .order = o.order, .kernel = o.short_filter, .capacity = capacity_};
+  const HyenaStepProblem problem{.batch = projections.size(0),
+                                 .channels = o.d_model,
+                                 .order = o.order,
+                                 .kernel = o.short_filter,
+                                 .capacity = capacity_};
   const Tensor weight = mixer.short_filter_.weight;
-  const Tensor mixed = ops::hyena_step(problem, {.projections = linear(token, mixer.in_proj_.weight),
+  const Tensor mixed = ops::hyena_step(problem, {.projections = projections,
                                                  .projection_bias = mixer.in_proj_.bias,
                                                  .short_weight = weight.reshape({weight.size(0), o.short_filter}),
                                                  .short_bias = mixer.short_filter_.bias,
@@ -101,10 +104,11 @@ void HyenaDecoder::advance() {
   Tensor residual;
   std::size_t index = 0;
   for (HyenaLM::Block* block : backbone.layers) {
-    const Tensor first = HyenaLM::add_and_norm(x, 0, residual, block->norm1, false);
-    const HyenaLM::Branch mixed{mix_one(block->mixer, first, layers_[index++]), block->mixer.output_bias()};
-    const Tensor second = HyenaLM::add_and_norm(mixed, 0, residual, block->norm2, false);
-    x = {block->mlp.forward_without_bias(second), block->mlp.fc2.bias};
+    HyenaOperator& mixer = block->mixer;
+    const Tensor projections = HyenaLM::add_and_norm(x, 0, residual, block->norm1, false, &mixer.in_proj_);
+    const HyenaLM::Branch mixed{mix_one(mixer, projections, layers_[index++]), mixer.out_proj_.bias};
+    const Tensor hidden = HyenaLM::add_and_norm(mixed, 0, residual, block->norm2, false, &block->mlp.fc1);
+    x = {block->mlp.forward_without_biases(hidden), block->mlp.fc2.bias};
   }
   logits_.copy_(model_->logits(HyenaLM::add_and_norm(x, 0, residual, backbone.ln_f, false)));
   position_.copy_(position_ + ones_like(position_));

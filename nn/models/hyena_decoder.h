@@ -42,7 +42,7 @@ class HyenaDecoder {
     Tensor taps, skip;
   };
   Tensor mix(HyenaOperator& mixer, const Tensor& tokens, Layer& layer) const;
-  Tensor mix_one(HyenaOperator& mixer, const Tensor& token, const Layer& layer) const;
+  Tensor mix_one(HyenaOperator& mixer, const Tensor& projections, const Layer& layer) const;
   /// The body of a step: from ids_ to logits_.
   void advance();
   void end_block();

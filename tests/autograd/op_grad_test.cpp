@@ -39,6 +39,12 @@ const std::vector<OpCase>& op_cases() {
          return sum * 0.5 + normed;
        }},
       {"residual_norm_alone", {{4, 5}}, [](const Tensors& in) { return residual_norm(in[0], {}, {}).normed; }},
+      {"residual_norm_linear",
+       {{2, 3, 5}, {5}, {2, 3, 5}, {5}, {5}, {4, 5}},
+       [](const Tensors& in) {
+         const auto [sum, projected] = residual_norm_linear(in[0], in[1], in[2], in[3], in[4], in[5]);
+         return cat({sum, projected}, 2);
+       }},
       {"gelu_linear", {{2, 3, 4}, {4}, {2, 4}}, [](const Tensors& in) { return gelu_linear(in[0], in[1], in[2]); }},
       {"gelu_linear_tanh",
        {{3, 4}, {4}, {2, 4}},

@@ -42,6 +42,16 @@ TEST_F(FusedGpu, ResidualNorm) {
   compare("no residual", {randn({5, 9}), {}, {}, {}, {}}, f, {5e-6, 1e-12});
 }
 
+TEST_F(FusedGpu, ResidualNormLinear) {
+  const Operation f = with_gradients([](const Tensors& in) {
+    const auto [sum, projected] = residual_norm_linear(in[0], in[1], in[2], in[3], in[4], in[5]);
+    return Tensors{sum, projected};
+  });
+  compare("residual_norm_linear",
+          {randn({3, 50, 33}), randn({33}), randn({3, 50, 33}), randn({33}), randn({33}), randn({17, 33})}, f,
+          {5e-6, 1e-12});
+}
+
 TEST_F(FusedGpu, LayerNormOfManyRows) {
   const Operation f = with_gradients([](const Tensors& in) { return Tensors{layer_norm(in[0], {96}, in[1], in[2])}; });
   compare("layer_norm", {randn({20011, 96}), randn({96}), randn({96})}, f, {5e-6, 1e-12});
