@@ -2,6 +2,7 @@
 #include <halo/core/copy.h>
 #include <halo/cuda/long_conv/long_conv.h>
 #include <halo/ops/long_conv_backend.h>
+#include <halo/ops/widen.h>
 
 #include "../runtime/device.h"
 #include "direct.h"
@@ -34,7 +35,11 @@ LongConvOperands pointers(const LongConvProblem& problem, const LongConvTensors&
 void long_conv_forward(const LongConvProblem& problem, LongConvMethod method, const LongConvTensors& operands,
                        const Tensor& y) {
   if (y.numel() == 0) return;
-  if (is_direct(problem, method)) return direct_long_conv(problem, operands, y);
+  if (is_direct(problem, method)) {
+    const Tensor wide = ops::is_half(y.dtype()) ? ops::wide_like(y) : y;
+    direct_long_conv(problem, ops::widened(operands), wide);
+    return wide.is_same(y) ? void() : halo::copy(wide, y);
+  }
   const LongConvOperands p = pointers(problem, operands, y.dtype());
   const DeviceScope scope(y.device());
   const Storage workspace(long_conv_forward_workspace(p), y.device());
@@ -49,7 +54,12 @@ void long_conv_backward(const LongConvProblem& problem, LongConvMethod method, c
     }
     return;
   }
-  if (is_direct(problem, method)) return direct_long_conv_backward(problem, operands, g, grads);
+  if (is_direct(problem, method)) {
+    const bool half = ops::is_half(g.dtype());
+    const LongConvTensors wide = half ? ops::wide_like(grads) : grads;
+    direct_long_conv_backward(problem, ops::widened(operands), ops::widened(g), wide);
+    return half ? ops::store_rounded(wide, grads) : void();
+  }
   const LongConvOperands p = pointers(problem, operands, g.dtype());
   const LongConvGrads results{.grad_output = g.data(),
                               .x = data_or_null(grads.x),
