@@ -201,7 +201,7 @@ const std::vector<OpCase>& op_cases() {
 /// Equal to rounding: a product reads a transposed operand in another order. A wrong element would be poison or far
 /// off.
 ::testing::AssertionResult equal(const Tensor& got, const Tensor& expected) {
-  return testing::near(got, expected, 1e-15);
+  return testing::near(got, expected, 1e-14);
 }
 
 class OpGradTest : public ::testing::TestWithParam<OpCase> {
