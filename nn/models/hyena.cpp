@@ -39,9 +39,10 @@ Tensor HyenaOperator::forward_without_biases(const Tensor& projections) {
   const bool fused = options_.order == 2 && options_.short_filter <= TokenFilterProblem::kMaxKernel &&
                      !(is_training() && options_.dropout > 0) && projections.dtype() != DType::BFloat16 &&
                      projections.dtype() != DType::Float16;
-  const Tensor mixed = fused ? gated_long_conv(projections, in_proj_.bias, short_filter_.weight, short_filter_.bias,
-                                               filter_fn_.filters(projections.size(1))[0], filter_fn_.skips()[0])
-                             : recurrence((projections + in_proj_.bias).transpose(1, 2)).transpose(1, 2);
+  const Tensor mixed =
+      fused ? gated_long_conv(projections, in_proj_.bias, short_filter_.weight, short_filter_.bias,
+                              filter_fn_.filters(projections.size(1)).flatten(0, 1), filter_fn_.skips().flatten())
+            : recurrence((projections + in_proj_.bias).transpose(1, 2)).transpose(1, 2);
   return linear(mixed, out_proj_.weight);
 }
 
