@@ -25,9 +25,14 @@ static_library() {  # linked into somebody else's program, without whole-archive
     cmake --build build-static --target halo >build-static.log && ctest --test-dir build-static -R '^consumer$' --output-on-failure |
     grep -E '[0-9]+% tests passed'
 }
+header() {  # what including everything costs who includes it
+  local seconds TIMEFORMAT=%U
+  seconds=$( { time echo '#include <halo/halo.h>' | c++ -std=c++20 -fsyntax-only -Ibuild-static/include -x c++ -; } 2>&1) &&
+    echo "halo.h: $seconds s" && awk "BEGIN {exit !($seconds < 2)}"
+}
 documentation() { scripts/check_docs.sh; }
 
-[ $# -gt 0 ] || set -- ubsan tsan coverage static_library fuzzing documentation
+[ $# -gt 0 ] || set -- ubsan tsan coverage static_library header fuzzing documentation
 begin_record "CPU checks (scripts/check.sh)" "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs), $(nproc) cores, $(c++ --version | head -n 1)"
 for step in "$@"; do run_step "$step" "$step"; done
 end_record

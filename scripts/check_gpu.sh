@@ -37,5 +37,5 @@ begin_record "GPU checks (scripts/check_gpu.sh)" "$gpu (name, driver)"
 for tool in memcheck racecheck initcheck synccheck; do run_step "$tool" sanitizer $tool; done
 run_step "stress (streams, threads, full memory)" tests stress_test '*'
 run_step "field cases" tests field_test '*/Gpu:FieldIndexWidth*:FieldDevices*'
-run_step "hostile inputs" tests hostile_test '*_gpu'
+run_step "hostile inputs" tests hostile_test '*gpu'
 end_record
