@@ -174,6 +174,8 @@ TEST_P(FieldLoss, BadLabels) {
       EXPECT_THROW(embedding(targets, ones({3, 2}, options())), ArgumentError);
       EXPECT_THROW(index_select(logits, 1, targets), ArgumentError);
       EXPECT_THROW(gather(logits, 1, targets.reshape({2, 1})), ArgumentError);
+      EXPECT_THROW(scatter_add(logits, 1, targets.reshape({2, 1}), ones({2, 1})), ArgumentError);
+      EXPECT_THROW(index_add(zeros({3, 1}), 0, targets, ones({2, 1})), ArgumentError);
       continue;
     }
     const auto losses = cross_entropy(logits, targets, {.reduction = Reduction::None}).to_vector<float>();
@@ -182,6 +184,12 @@ TEST_P(FieldLoss, BadLabels) {
     const auto rows = embedding(targets, ones({3, 2}, options())).to_vector<float>();
     EXPECT_EQ(rows[0], 1);
     EXPECT_TRUE(std::isnan(rows[2]));
+    const Tensor column = targets.reshape({2, 1});
+    EXPECT_TRUE(holds(index_select(ones({3, 1}, options()), 0, targets), {1, NAN}));
+    EXPECT_TRUE(holds(gather(ones({2, 3}, options()), 1, column), {1, NAN}));
+    EXPECT_TRUE(holds(scatter_add(zeros({2, 3}, options()), 1, column, ones({2, 1}, options())), {1, 0, 0, 0, 0, 0}));
+    EXPECT_TRUE(holds(index_add(zeros({3, 1}, options()), 0, targets, ones({2, 1}, options())), {1, 0, 0}));
+    EXPECT_TRUE(holds(nll_loss(ones({2, 3}, options()), targets, {.reduction = Reduction::None}), {-1, NAN}));
     EXPECT_TRUE(holds(conv1d(ones({1, 1, 3}, options()), ones({1, 1, 1}, options())), {1, 1, 1}));
   }
   const Tensor ignored = from_vector<int64_t>({255}, {1}, device()).expand({2});
