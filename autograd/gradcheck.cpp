@@ -43,16 +43,17 @@ void compare(const char* order, const Function& f, const std::vector<Tensor>& in
   for (std::size_t i = 0; i < at.size(); ++i) {
     if (!inputs[i].requires_grad()) continue;
     const std::vector<double> expected = analytic[which++].to_vector<double>();
-    double* const values = at[i].data<double>();
+    const Tensor flat = at[i].detach().reshape({at[i].numel()});
+    const std::vector<double> values = flat.to_vector<double>();
     double scale = 1;
     std::vector<double> numerical(expected.size());
     for (std::size_t k = 0; k < expected.size(); ++k) {
-      const double kept = values[k];
-      values[k] = kept + options.step;
+      const Tensor element = flat.select(0, static_cast<int64_t>(k));
+      element.fill_(values[k] + options.step);
       const double up = dot(f(at), cotangent);
-      values[k] = kept - options.step;
+      element.fill_(values[k] - options.step);
       const double down = dot(f(at), cotangent);
-      values[k] = kept;
+      element.fill_(values[k]);
       numerical[k] = (up - down) / (2 * options.step);
       scale = std::max(scale, std::abs(numerical[k]));
     }

@@ -51,7 +51,7 @@ __device__ double log_sum_exp(const Operands<T>& p, const Position& position, do
     largest = functor::Maximum{}(largest, p.x[position.begin + c * p.rows.step]);
   }
   double top = combine_team(p.teams, static_cast<double>(largest), values, functor::Maximum{});
-  if (isinf(top)) top = 0;  // the sum is 0 or infinite then, without inf - inf
+  if (isinf(top) && top < 0) top = 0;  // the sum is 0 then, without inf - inf; +inf makes NaN, as in softmax
   double sum = 0;
   for (int64_t c = p.teams.rank(); c < position.length; c += p.teams.depth) {
     sum += exp(static_cast<double>(p.x[position.begin + c * p.rows.step]) - top);

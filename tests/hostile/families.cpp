@@ -14,6 +14,9 @@ const Sizes kRows{1,   2,    31,   32,   33,   127,  128,  129,   511,   512,
 const Sizes kChannels{1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65};
 const Sizes kSmall{1, 2, 3, 7, 8, 9, 16, 17, 33};
 
+// How far results may differ between layouts of the operands: sums are made in another order.
+constexpr double kProducts = 2e-6, kReductions = 1e-6;
+
 Tensor normal(const Shape& shape) { return randn(shape, {.dtype = float64}); }
 Tensor positive(const Shape& shape) { return rand(shape, {.dtype = float64}) + 0.5; }
 Tensor indices(int64_t classes, const Shape& shape) { return randint(0, std::max<int64_t>(1, classes), shape); }
@@ -78,11 +81,6 @@ void add_convolutions(std::vector<Family>& all) {
                    return conv3d(t[0], t[1], {}, {.stride = {2, 1, 1}, .padding = 1});
                  },
                  kSmall});
-  all.push_back({"conv2d_empty_batch",
-                 [](int64_t) {
-                   return Tensors{normal({0, 3, 5, 5}), normal({4, 3, 3, 3})};
-                 },
-                 [](const Tensors& t) { return conv2d(t[0], t[1]); }, Sizes{0}});
   all.push_back({"conv_transpose1d",
                  [](int64_t n) {
                    return Tensors{normal({2, 3, n}), normal({3, 5, 4})};
@@ -95,7 +93,7 @@ void add_convolutions(std::vector<Family>& all) {
          return Tensors{normal({2, 6, n, 5}), normal({6, 4, 3, 3})};
        },
        [](const Tensors& t) { return conv_transpose2d(t[0], t[1], {}, {.stride = 2, .padding = 1, .groups = 2}); },
-       kSmall});
+       kSmall, true, 4e-6, 0, false});  // some algorithms multiply the zeros of the padding, some leave them out
   all.push_back({"conv_transpose3d",
                  [](int64_t n) {
                    return Tensors{normal({1, 3, 3, 4, n}), normal({3, 2, 3, 5, 5})};
@@ -116,7 +114,8 @@ void add_convolutions(std::vector<Family>& all) {
                  [](int64_t n) {
                    return Tensors{normal({2, 3, n}), normal({3, n + 2}), normal({3}), normal({2, 3, n})};
                  },
-                 [](const Tensors& t) { return long_conv(t[0], t[1], t[2], {.gate_out = t[3]}); }, kFineNotEmpty});
+                 [](const Tensors& t) { return long_conv(t[0], t[1], t[2], {.gate_out = t[3]}); }, kFineNotEmpty, true,
+                 4e-6, 0, false});  // transforms make a whole row NaN, sums what follows an infinity
   all.push_back({"long_conv_long",
                  [](int64_t n) {
                    return Tensors{normal({2, 2, n}), normal({2, n})};
@@ -130,22 +129,22 @@ void add_products(std::vector<Family>& all) {
                  [](int64_t n) {
                    return Tensors{normal({3, n}), normal({5, n}), normal({5})};
                  },
-                 [](const Tensors& t) { return linear(t[0], t[1], t[2]); }, kFine, true, 4e-6, 2e-6});
+                 [](const Tensors& t) { return linear(t[0], t[1], t[2]); }, kFine, true, 4e-6, kProducts});
   all.push_back({"linear_out",
                  [](int64_t n) {
                    return Tensors{normal({3, 7}), normal({n, 7})};
                  },
-                 [](const Tensors& t) { return linear(t[0], t[1]); }, kFine, true, 4e-6, 2e-6});
+                 [](const Tensors& t) { return linear(t[0], t[1]); }, kFine, true, 4e-6, kProducts});
   all.push_back({"matmul_rows",
                  [](int64_t n) {
                    return Tensors{normal({n, 17}), normal({17, 9})};
                  },
-                 [](const Tensors& t) { return matmul(t[0], t[1]); }, kFine, true, 4e-6, 2e-6});
+                 [](const Tensors& t) { return matmul(t[0], t[1]); }, kFine, true, 4e-6, kProducts});
   all.push_back({"matmul_batched",
                  [](int64_t n) {
                    return Tensors{normal({3, 5, n}), normal({3, n, 4})};
                  },
-                 [](const Tensors& t) { return matmul(t[0], t[1]); }, kFine, true, 4e-6, 2e-6});
+                 [](const Tensors& t) { return matmul(t[0], t[1]); }, kFine, true, 4e-6, kProducts});
 }
 
 void add_windows_and_norms(std::vector<Family>& all) {
@@ -313,12 +312,12 @@ void add_reductions_and_indexing(std::vector<Family>& all) {
                  [](int64_t n) {
                    return Tensors{normal({3, n + 1})};
                  },
-                 [](const Tensors& t) { return sum(t[0], {1}) + mean(t[0], {1}); }, kRows, true, 2e-5});
+                 [](const Tensors& t) { return sum(t[0], {1}) + mean(t[0], {1}); }, kRows, true, 2e-5, kReductions});
   all.push_back({"sum_columns",
                  [](int64_t n) {
                    return Tensors{normal({n, 5})};
                  },
-                 [](const Tensors& t) { return sum(t[0], {0}); }, kRows, false, 2e-5});
+                 [](const Tensors& t) { return sum(t[0], {0}); }, kRows, false, 2e-5, kReductions});
   all.push_back({"amax_amin",
                  [](int64_t n) {
                    return Tensors{normal({3, n + 1})};
@@ -328,12 +327,14 @@ void add_reductions_and_indexing(std::vector<Family>& all) {
                  [](int64_t n) {
                    return Tensors{normal({3, n + 2})};
                  },
-                 [](const Tensors& t) { return halo::var(t[0], {1}) + halo::std(t[0], {1}); }, kRows, true, 2e-5});
+                 [](const Tensors& t) { return halo::var(t[0], {1}) + halo::std(t[0], {1}); }, kRows, true, 2e-5,
+                 kReductions});
   all.push_back({"logsumexp_norm",
                  [](int64_t n) {
                    return Tensors{normal({3, n + 1})};
                  },
-                 [](const Tensors& t) { return logsumexp(t[0], {1}) + norm(t[0], 2, {1}); }, kRows, true, 1e-5});
+                 [](const Tensors& t) { return logsumexp(t[0], {1}) + norm(t[0], 2, {1}); }, kRows, true, 1e-5,
+                 kReductions});
   all.push_back({"cumsum",
                  [](int64_t n) {
                    return Tensors{normal({3, n})};

@@ -25,6 +25,8 @@ struct Family {
   double bound = 4e-6;
   /// Between layouts of the operands, relative, in float32; 0 asks for the same bits.
   double layouts = 0;
+  /// NaN and infinities come out in the same places on every device.
+  bool special = true;
 };
 
 const std::vector<Family>& families();

@@ -169,6 +169,7 @@ TEST_P(Hostile, SamplesDoNotSeeEachOther) {
 /// NaN, infinities and subnormal numbers come out of float32 where they come out of float64, and on a GPU where they
 /// come out of the CPU.
 TEST_P(Hostile, SpecialValuesComeOutTheSame) {
+  if (!family().special) GTEST_SKIP() << "they spread by what an algorithm adds up";
   const float inf = INFINITY;
   for (int64_t n : {family().sizes[family().sizes.size() / 2], family().sizes.back()}) {
     for (float value : {NAN, inf, -inf, 0.0f, -0.0f, 1e-41f}) {
@@ -194,7 +195,7 @@ TEST_P(Hostile, SpecialValuesComeOutTheSame) {
 TEST_P(Hostile, DevicesAgree) {
   if (device().is_cpu()) GTEST_SKIP() << "compares a GPU with the CPU";
   for (DType dtype : {float32, float64}) {
-    const double bound = dtype == float32 ? family().bound : std::min(family().bound, 1e-12);
+    const double bound = dtype == float32 ? family().bound : 1e-6 * family().bound;
     for (int64_t n : family().sizes) {
       const Tensors here = operands(n, dtype, Device::cpu());
       Tensors there;
