@@ -258,7 +258,6 @@ void add_elementwise(std::vector<Family>& all) {
   unary("softplus", softplus);
   unary("silu", silu);
   unary("relu", relu);
-  unary("abs", abs);
   all.push_back({"gelu",
                  [](int64_t n) {
                    return Tensors{normal({3, n})};
@@ -392,6 +391,7 @@ const std::vector<Family>& families() {
     add_losses(rows);
     add_elementwise(rows);
     add_reductions_and_indexing(rows);
+    add_fused(rows);
     return rows;
   }();
   return all;

@@ -30,5 +30,7 @@ struct Family {
 };
 
 const std::vector<Family>& families();
+/// The rows of families_fused.cpp.
+void add_fused(std::vector<Family>& all);
 
 }  // namespace halo::testing
