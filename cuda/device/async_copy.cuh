@@ -60,4 +60,14 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const void* tensor_map
       : "memory");
 }
 
+/// The same of a three-dimensional tensor map; the corner is element (x, row) of `matrix`.
+__device__ __forceinline__ void copy_box(uint32_t shared, const void* tensor_map, int x, int row, int matrix,
+                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+          "r"(shared),
+      "l"(tensor_map), "r"(x), "r"(row), "r"(matrix), "r"(barrier)
+      : "memory");
+}
+
 }  // namespace halo::cuda::device

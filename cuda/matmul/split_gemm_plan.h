@@ -1,0 +1,49 @@
+// Float32-accurate matrix products on Hopper tensor cores: which way round a product is computed, and how it is cut
+// into tiles. split_gemm.cuh executes it.
+//
+//   target(row, column) = alpha * sum over depth of rows(row, depth) * columns(column, depth) + beta * target(row,
+//   column)
+//
+// Rows are those of C and columns those of C, or, `swapped`, the other way round: whichever makes fewer tiles.
+#pragma once
+
+#include <halo/ops/matmul.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace halo::cuda {
+
+inline constexpr int kSplitGemmConsumers = 3;                    ///< warpgroups that multiply; one more loads
+inline constexpr int kSplitGemmRows = 64 * kSplitGemmConsumers;  ///< of a tile
+inline constexpr int kSplitGemmColumns[] = {128, 64};            ///< of a tile: the compiled choices
+inline constexpr int kSplitGemmDepth = 32;                       ///< of a stage: 128 bytes, the copy engine's swizzle
+
+/// One operand: a batch of matrices with `depth` contiguous, or rows (columns) contiguous.
+struct SplitGemmOperand {
+  bool deep;       ///< neighbours along the depth are neighbours in memory
+  int64_t extent;  ///< rows, or columns
+  int64_t pitch;   ///< floats between lines
+  int64_t batch;   ///< floats between matrices; 0 repeats one
+};
+
+struct SplitGemmPlan {
+  bool valid = false;
+  bool swapped = false;
+  int tile_columns = 0;
+  SplitGemmOperand rows{}, columns{};
+  int64_t depth = 0, batch = 0;
+  int64_t row_step = 0, column_step = 0, batch_step = 0;  ///< of the target
+  int64_t row_tiles = 0, column_tiles = 0;
+  int64_t splits = 1;  ///< of the depth; each sums to a workspace of its own
+  int64_t stages = 0;  ///< of the whole depth
+  int64_t tiles = 0;   ///< of all matrices and splits
+  std::size_t workspace_bytes = 0;
+  double milliseconds = 0;  ///< by the cost model
+};
+
+/// A plan for `problem`, invalid where the kernel has none: the copy engine needs both operands at multiples of 16
+/// bytes, and distances between lines and matrices that are multiples of 16 bytes.
+SplitGemmPlan plan_split_gemm(const GemmProblem& problem, const float* a, const float* b, int multiprocessors);
+
+}  // namespace halo::cuda

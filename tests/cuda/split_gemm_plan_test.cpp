@@ -1,0 +1,58 @@
+// How the float32-accurate matrix product is cut. Needs no GPU.
+#include <halo/cuda/matmul/split_gemm_plan.h>
+
+#include <gtest/gtest.h>
+
+namespace halo::cuda {
+namespace {
+
+GemmProblem dense(int64_t m, int64_t n, int64_t k) {
+  return {.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .batch_a = m * k, .batch_b = k * n, .batch_c = m * n};
+}
+
+/// Addresses that are looked at, never read.
+const float* at(uintptr_t address) { return reinterpret_cast<const float*>(address); }
+
+SplitGemmPlan plan(const GemmProblem& p) { return plan_split_gemm(p, at(4096), at(8192), 132); }
+
+TEST(SplitGemmPlan, TilesCoverTheProduct) {
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{4096, 4096, 4096},
+                                {256, 4096, 9216},
+                                {131072, 768, 256},
+                                {256, 256, 131072},
+                                {4, 8, 12},
+                                {1000, 4, 40000}}) {
+    const SplitGemmPlan p = plan(dense(m, n, k));
+    ASSERT_TRUE(p.valid);
+    EXPECT_EQ(p.rows.extent, p.swapped ? n : m);
+    EXPECT_EQ(p.columns.extent, p.swapped ? m : n);
+    EXPECT_GE(p.row_tiles * kSplitGemmRows, p.rows.extent);
+    EXPECT_GE(p.column_tiles * p.tile_columns, p.columns.extent);
+    EXPECT_GE(p.stages * kSplitGemmDepth, k);
+    EXPECT_GE(p.splits, 1);
+    EXPECT_LE(p.splits, p.stages);
+    EXPECT_EQ(p.tiles, p.splits * p.row_tiles * p.column_tiles);
+    EXPECT_EQ(p.workspace_bytes, p.splits == 1 ? 0 : static_cast<std::size_t>(p.splits * m * n) * 4);
+    EXPECT_LE(p.workspace_bytes, std::size_t{256} << 20);
+  }
+  // Few tiles of a deep sum are split so that every multiprocessor has work.
+  EXPECT_GE(plan(dense(256, 256, 131072)).tiles, 100);
+}
+
+TEST(SplitGemmPlan, WhatTheCopyEngineCannotFetch) {
+  const GemmProblem even = dense(64, 64, 64);
+  EXPECT_TRUE(plan(even).valid);
+  EXPECT_FALSE(plan_split_gemm(even, at(4100), at(8192), 132).valid);
+  EXPECT_FALSE(plan(dense(64, 64, 63)).valid);
+  GemmProblem batched = dense(63, 64, 64);
+  batched.batch = 3;
+  EXPECT_TRUE(plan(batched).valid);
+  batched.batch_a = 63 * 64 + 2;
+  EXPECT_FALSE(plan(batched).valid);
+  GemmProblem huge = dense(64, 64, 64);
+  huge.k = huge.lda = int64_t{1} << 31;
+  EXPECT_FALSE(plan(huge).valid);
+}
+
+}  // namespace
+}  // namespace halo::cuda
