@@ -16,23 +16,26 @@ using namespace long_conv;
 constexpr int64_t kMaxLength = int64_t{1} << 21;
 constexpr int64_t kMaxKernel = int64_t{1} << 30;
 /// Residues of long rows are made for as many channels at once as fit this (one channel at least).
-constexpr int64_t kResidueBytes = int64_t{1} << 30;
+constexpr int64_t kResidueBytes = int64_t{512} << 20;
 
 /// Which of the kernel's steps a pass needs.
 struct Steps {
   bool input = false, input_inverse = false, grad = false, grad_inverse = false, weight_grad = false;
+  bool weight_in_place = false;  ///< one chunk's sums may go where the weight's gradient is wanted
   int64_t residue_rows(int64_t batch) const { return batch * ((input ? 1 : 0) + (grad ? 1 : 0)) + 1; }
 };
 
 Steps forward_steps() { return {.input = true, .input_inverse = true}; }
 
-Steps backward_steps(const LongConvGrads& g) {
+Steps backward_steps(const LongConvOperands& a, const LongConvGrads& g) {
+  const DType sums = a.dtype == DType::Float64 ? DType::Float64 : DType::Float32;
   const bool weight_grad = g.weight || g.skip, grad_inverse = g.x || g.gate_in;
   return {.input = weight_grad || g.gate_out,
           .input_inverse = g.gate_out != nullptr,
           .grad = weight_grad || grad_inverse,
           .grad_inverse = grad_inverse,
-          .weight_grad = weight_grad};
+          .weight_grad = weight_grad,
+          .weight_in_place = g.weight != nullptr && a.weight_dtype == sums};
 }
 
 void check_operands(const char* op, const LongConvOperands& a) {
@@ -120,6 +123,7 @@ struct Plan {
   int slots = 0;      // rows in flight, the most that a launch has
   int rows_per_block = 1;
   Real* own_sums = nullptr;
+  bool in_place = false;  ///< the weight's gradient itself takes the sums
   std::size_t workspace_bytes = 0;
 
   Plan(const LongConvOperands& a, const Steps& steps, void* workspace) {
@@ -146,6 +150,10 @@ struct Plan {
     if (s.log_residues > 0) {
       const int64_t channel_bytes = steps.residue_rows(p.batch) * points * static_cast<int64_t>(sizeof(Pair<Real>));
       group = std::clamp<int64_t>(kResidueBytes / channel_bytes, 1, p.channels);
+      // Whole rounds of blocks, so that no launch but the last ends with a part of the device.
+      const int64_t capacity = int64_t{processors} * geometry.blocks_per_multiprocessor * rows_per_block;
+      const int64_t rounds = group * s.residues() / capacity;
+      if (group < p.channels && rounds > 0) group = rounds * capacity / s.residues();
     }
     args.split_first = s.log_residues > kMaxLogSlices;
     args.chunks = choose_chunks(p.batch, group, s.residues(), geometry, processors);
@@ -175,7 +183,8 @@ struct Plan {
         args.weight_grad_residues = take_points<Real>(carver, args.chunks * group * points);
       }
     }
-    if (steps.weight_grad) own_sums = carver.take<Real>(args.chunks * p.w_numel());
+    in_place = steps.weight_in_place && args.chunks == 1;
+    if (steps.weight_grad && !in_place) own_sums = carver.take<Real>(args.chunks * p.w_numel());
     workspace_bytes = carver.used();
   }
 
@@ -239,7 +248,7 @@ std::size_t long_conv_backward_workspace(const LongConvOperands& a, const LongCo
   check_grads("long_conv_backward", a, g);
   if (is_empty(a.problem)) return 0;
   return dispatch_compute(
-      a.dtype, [&](auto real) { return Plan<decltype(real)>(a, backward_steps(g), nullptr).workspace_bytes; });
+      a.dtype, [&](auto real) { return Plan<decltype(real)>(a, backward_steps(a, g), nullptr).workspace_bytes; });
 }
 
 void long_conv_forward(const LongConvOperands& a, void* output, void* workspace, cudaStream_t stream) {
@@ -258,7 +267,7 @@ void long_conv_backward(const LongConvOperands& a, const LongConvGrads& g, void*
   check_operands("long_conv_backward", a);
   check_grads("long_conv_backward", a, g);
   if (a.problem.channels == 0) return;
-  const Steps steps = backward_steps(g);
+  const Steps steps = backward_steps(a, g);
   if (!steps.input && !steps.grad) return;
   dispatch_compute(a.dtype, [&](auto real) {
     using Real = decltype(real);
@@ -275,8 +284,7 @@ void long_conv_backward(const LongConvOperands& a, const LongConvGrads& g, void*
       plan.args.input_out = {g.gate_out, g.grad_output, nullptr, nullptr};
       plan.args.grad_out = {g.x, a.gate_in, g.gate_in, a.x};
       plan.args.filter = {a.weight, a.skip};
-      const bool in_place = g.weight && plan.args.chunks == 1 && a.weight_dtype == dtype_of<Real>();
-      plan.args.weight_grad_sums = in_place ? static_cast<Real*>(g.weight) : plan.own_sums;
+      plan.args.weight_grad_sums = plan.in_place ? static_cast<Real*>(g.weight) : plan.own_sums;
       plan.run(stream);
       finish.sizes = plan.args.sizes;
       finish.chunks = plan.args.chunks;

@@ -9,6 +9,13 @@
 
 namespace example {
 
+int64_t warmed_up(int64_t full, int64_t first, int64_t every, int64_t step) {
+  if (every <= 0) return full;
+  int64_t length = std::max<int64_t>(1, first);
+  for (int64_t s = every; s <= step && length < full; s += every) length *= 2;
+  return std::min(length, full);
+}
+
 std::string duration(double seconds) {
   const auto s = static_cast<int64_t>(std::lround(std::max(0.0, seconds)));
   char text[64];

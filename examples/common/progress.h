@@ -25,6 +25,9 @@ class Progress {
   bool terminal_, finished_ = false;
 };
 
+/// Length warm-up: `first` (at least 1), doubled every `every` steps, up to `full`; `full` where `every` is 0.
+int64_t warmed_up(int64_t full, int64_t first, int64_t every, int64_t step);
+
 /// "1 h 02 min", "3 min 20 s", "12 s".
 std::string duration(double seconds);
 

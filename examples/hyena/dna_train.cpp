@@ -68,13 +68,6 @@ std::vector<optim::ParamGroup<optim::AdamWOptions>> groups(const models::HyenaLM
   return {{decayed, {.lr = o.lr, .weight_decay = o.weight_decay}}, {plain, {.lr = o.lr, .weight_decay = 0}}};
 }
 
-int64_t length_at(const Options& o, int64_t step) {
-  if (o.length_warmup == 0) return o.spec.l_max;
-  int64_t length = std::max<int64_t>(1, o.spec.l_max / 8);
-  for (int64_t s = o.length_warmup; s <= step && length < o.spec.l_max; s += o.length_warmup) length *= 2;
-  return std::min(length, o.spec.l_max);
-}
-
 int run(const Options& o) {
   const Device device = o.device.empty() ? Device::best() : Device::parse(o.device);
   const std::string genome = example::load_genome(o.data);
@@ -111,7 +104,7 @@ int run(const Options& o) {
 
   example::Progress progress("dna", o.steps, "bases", o.batch * o.spec.l_max);
   while (step < o.steps) {
-    const int64_t length = length_at(o, step);
+    const int64_t length = example::warmed_up(o.spec.l_max, o.spec.l_max / 8, o.length_warmup, step);
     const Tensor ids = example::random_windows(training, o.batch, length, default_generator()).to(device);
     const Tensor loss = example::next_base_loss(model, ids, length);
     optimizer.zero_grad();

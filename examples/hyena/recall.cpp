@@ -58,13 +58,15 @@ int main(int argc, char** argv) {
   CLI::App app{"Trains a Hyena model on associative recall"};
   models::RecallOptions task{.batch = 32, .pairs = 32, .vocab_size = 10};
   std::string out = "runs/recall", device_name;
-  int64_t steps = 800, eval_batches = 32;
+  int64_t steps = 800, eval_batches = 32, length_warmup = 0;
   double lr = 4e-3, at_least = 0;
   uint64_t seed = 1;
   app.add_option("--vocab", task.vocab_size, "half keys, half values")->check(CLI::Range(2, 1024));
   app.add_option("--pairs", task.pairs, "key-value pairs a sequence")->check(CLI::PositiveNumber);
   app.add_option("--batch", task.batch)->check(CLI::PositiveNumber);
   app.add_option("--steps", steps)->check(CLI::PositiveNumber);
+  app.add_option("--length-warmup", length_warmup,
+                 "start at a sixteenth of the pairs and double them every so many steps");
   app.add_option("--lr", lr);
   app.add_option("--seed", seed);
   app.add_option("--device", device_name, "cpu, cuda or cuda:N; default: a GPU where there is one");
@@ -86,7 +88,9 @@ int main(int argc, char** argv) {
                 static_cast<long long>(model.num_parameters()), device.str().c_str());
     example::Progress progress("recall", steps, "sequences", task.batch);
     for (int64_t step = 1; step <= steps; ++step) {
-      const auto batch = models::make_recall_batch(task);
+      models::RecallOptions now = task;
+      now.pairs = example::warmed_up(task.pairs, task.pairs / 16, length_warmup, step - 1);
+      const auto batch = models::make_recall_batch(now);
       const Tensor logits = model(batch.ids.to(device));
       const Tensor loss =
           cross_entropy(logits.flatten(0, 1), answers(batch).flatten().to(device), {.ignore_index = kIgnore});
