@@ -7,7 +7,7 @@ namespace {
 using namespace testing;
 
 using FieldArguments = Field;
-HALO_FIELD_SUITE(FieldArguments);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldArguments, both_devices(), device_name);
 
 // Case 5. With no samples the loop that adds up the weight gradient never ran, and its memory came back as it was; with
 // no channels something was divided by zero. A gradient of nothing is 0, and is there.

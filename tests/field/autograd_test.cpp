@@ -12,7 +12,7 @@ namespace {
 using namespace testing;
 
 using FieldAutograd = Field;
-HALO_FIELD_SUITE(FieldAutograd);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldAutograd, both_devices(), device_name);
 
 struct Counts {
   int64_t nodes = autograd::live_nodes();

@@ -7,7 +7,7 @@ namespace {
 using namespace testing;
 
 using FieldConv = Field;
-HALO_FIELD_SUITE(FieldConv);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldConv, both_devices(), device_name);
 
 // Case 13. "Same" padding of an even kernel has one zero too many for both sides. Libraries put it on different sides,
 // or allocated for one side and computed for the other. Halo puts it after the data.

@@ -38,8 +38,7 @@ class Field : public ::testing::TestWithParam<Device> {
 inline std::string device_name(const ::testing::TestParamInfo<Device>& info) {
   return info.param.is_cpu() ? "Cpu" : "Gpu";
 }
-#define HALO_FIELD_SUITE(suite) \
-  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values(Device::cpu(), Device::cuda()), device_name)
+inline auto both_devices() { return ::testing::Values(Device::cpu(), Device::cuda()); }
 
 /// A case for a GPU with at least `bytes` free, past what 32-bit arithmetic can count.
 inline bool gpu_has(int64_t bytes) {

@@ -7,7 +7,7 @@ namespace {
 using namespace testing;
 
 using FieldFloat = Field;
-HALO_FIELD_SUITE(FieldFloat);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldFloat, both_devices(), device_name);
 
 // Case 44. Trained weights near 0 made the CPU 3 to 50 times slower than random ones. Convolutions and products take
 // subnormal numbers for 0 there, inside their own loops alone.

@@ -9,8 +9,7 @@ using namespace testing;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-#define HALO_NEEDS_GPU(bytes) \
-  if (!gpu_has(bytes)) GTEST_SKIP() << "needs a GPU with " << (bytes) / kGiB << " GiB free; " << cuda::describe(0)
+std::string needs(int64_t bytes) { return concat("needs a GPU with ", bytes / kGiB, " GiB free; ", cuda::describe(0)); }
 
 TensorOptions on_gpu_as(DType dtype) { return {dtype, Device::cuda()}; }
 
@@ -39,7 +38,7 @@ TEST(FieldIndexWidth, ExpandedViewsCountIn64Bits) {
 }
 
 TEST(FieldIndexWidth, DenseConvPast31Bits) {
-  HALO_NEEDS_GPU(14 * kGiB);
+  if (!gpu_has(14 * kGiB)) GTEST_SKIP() << needs(14 * kGiB);
   const Tensor x = zeros({1, 514, 2048, 2048}, on_gpu_as(float32)), w = zeros({1, 514, 3, 3}, on_gpu_as(float32));
   x.select(1, 513).select(1, 2047).select(1, 2047).fill_(1);
   w.select(1, 513).select(1, 1).select(1, 1).fill_(1);
@@ -53,7 +52,7 @@ TEST(FieldIndexWidth, DenseConvPast31Bits) {
 }
 
 TEST(FieldIndexWidth, DepthwiseConvPast31Bits) {
-  HALO_NEEDS_GPU(24 * kGiB);
+  if (!gpu_has(24 * kGiB)) GTEST_SKIP() << needs(24 * kGiB);
   const Tensor x = ones({1, 33, 8192, 8192}, on_gpu_as(float32));
   const Tensor w = (arange(33, on_gpu_as(float32)) + 1.0).reshape({33, 1, 1, 1});
   const Tensor y = conv2d(x, w, {}, {.groups = 33});
@@ -62,7 +61,7 @@ TEST(FieldIndexWidth, DepthwiseConvPast31Bits) {
 
 // Case 2. Pooling formed (n * C + c) * H * W in 32 bits, and a loop counter wrapped near INT_MAX.
 TEST(FieldIndexWidth, PoolingPast31Bits) {
-  HALO_NEEDS_GPU(20 * kGiB);
+  if (!gpu_has(20 * kGiB)) GTEST_SKIP() << needs(20 * kGiB);
   {
     const Tensor x = zeros({70, 32, 100, 100, 100}, on_gpu_as(float32));
     x.select(0, 69).select(0, 31).select(0, 99).select(0, 99).select(0, 99).fill_(7);
@@ -80,7 +79,7 @@ TEST(FieldIndexWidth, PoolingPast31Bits) {
 }
 
 TEST(FieldIndexWidth, ElementwisePast31Bits) {
-  HALO_NEEDS_GPU(20 * kGiB);
+  if (!gpu_has(20 * kGiB)) GTEST_SKIP() << needs(20 * kGiB);
   const int64_t n = (int64_t{1} << 31) + 12345;
   const Tensor x = ones({n}, on_gpu_as(float32));
   x.select(0, n - 1).fill_(-5);
@@ -93,7 +92,7 @@ TEST(FieldIndexWidth, ElementwisePast31Bits) {
 
 // Case 4. A batch or channels mapped to gridDim.y or z, which end at 65535.
 using FieldLaunch = Field;
-HALO_FIELD_SUITE(FieldLaunch);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldLaunch, both_devices(), device_name);
 
 TEST_P(FieldLaunch, MoreThan65535ChannelsAndSamples) {
   const std::vector<Shape> shapes{{1, 65536, 4}, {65536, 1, 4}};

@@ -10,7 +10,7 @@ namespace {
 using namespace testing;
 
 using FieldMemory = Field;
-HALO_FIELD_SUITE(FieldMemory);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldMemory, both_devices(), device_name);
 
 int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");

@@ -7,11 +7,11 @@ namespace {
 using namespace testing;
 
 using FieldNorm = Field;
-HALO_FIELD_SUITE(FieldNorm);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldNorm, both_devices(), device_name);
 using FieldPool = Field;
-HALO_FIELD_SUITE(FieldPool);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldPool, both_devices(), device_name);
 using FieldLoss = Field;
-HALO_FIELD_SUITE(FieldLoss);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldLoss, both_devices(), device_name);
 
 // Case 58. A variance by difference of squares loses all its digits where the mean is large: 0, negative, NaN.
 TEST_P(FieldNorm, LargeMeanAndSmallSpread) {

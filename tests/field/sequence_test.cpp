@@ -7,7 +7,7 @@ namespace {
 using namespace testing;
 
 using FieldSequence = Field;
-HALO_FIELD_SUITE(FieldSequence);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldSequence, both_devices(), device_name);
 
 // Case 50. A kick of 1e10 at position 3 changes outputs before it. By transforms the error of a row is relative to its
 // largest values, and documented so; by sums the past knows nothing of the future.

@@ -7,7 +7,7 @@ namespace {
 using namespace testing;
 
 using FieldStrides = Field;
-HALO_FIELD_SUITE(FieldStrides);
+INSTANTIATE_TEST_SUITE_P(Devices, FieldStrides, both_devices(), device_name);
 
 // Case 28. The most repeated report of all: a gradient that arrives strided (after a cat was split, after a permute) or
 // expanded (after a sum) is read as if it were dense, and the results are silently wrong.
