@@ -7,8 +7,7 @@ need "${build_packages[@]}" libgtest-dev clang gcovr qemu-user
 hour=${FUZZ_SECONDS:-3600}
 
 tests_of() {  # tests_of PRESET: builds it and runs its tests
-  cmake --preset "$1" >/dev/null
-  cmake --build "build-$1" >"build-$1.log" || { tail -n 40 "build-$1.log"; return 1; }
+  cmake --preset "$1" >/dev/null && cmake --build "build-$1" >"build-$1.log" || { tail -n 40 "build-$1.log"; return 1; }
   ctest --test-dir "build-$1" -j "$(nproc)" -LE slow --output-on-failure >"build-$1.log" || { tail -n 80 "build-$1.log"; return 1; }
   grep -E '[0-9]+% tests passed' "build-$1.log"
 }
