@@ -200,6 +200,35 @@ TEST_F(FieldFiles, FilesThatWereCutOff) {
   }
 }
 
+// What the fuzzers start from, and what they found: each file is read, or refused with a reason. Nothing else.
+TEST_F(FieldFiles, TheWholeCorpusIsReadOrRefused) {
+  using Read = std::function<void(const std::string&)>;
+  const std::map<std::string, Read> readers{
+      {"safetensors", [](const std::string& f) { load_safetensors(f); }},
+      {"npy", [](const std::string& f) { load_npy(f); }},
+      {"pytorch", [](const std::string& f) { load_pytorch(f); }},
+      {"pickle",
+       [this](const std::string& f) {
+         load_pytorch(write("p", zip({{"a/data.pkl", read(f)}, {"a/data/0", std::string(24, 'x')}})));
+       }},
+      {"idx", [](const std::string& f) { data::read_idx(f); }},
+      {"cifar", [](const std::string& f) { data::read_cifar10({f}); }},
+      {"image", [](const std::string& f) { data::read_image(f); }},
+      {"fasta", [](const std::string& f) { data::read_fasta(f); }},
+      {"two_bit", [](const std::string& f) { data::read_two_bit(f); }}};
+  std::size_t read_well = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(HALO_CORPUS)) {
+    if (!entry.is_regular_file()) continue;
+    try {
+      readers.at(entry.path().parent_path().filename().string())(entry.path().string());
+      ++read_well;
+    } catch (const FileError& error) {
+      EXPECT_GT(std::string(error.what()).size(), 10u) << entry.path();
+    }
+  }
+  EXPECT_GE(read_well, 20u);
+}
+
 // A writer that is killed, or finds the disk full, leaves the old file whole and no half of a new one under its name.
 TEST_F(FieldFiles, NothingIsWrittenHalf) {
   const Tensor old_value = tensor({1, 2, 3}), image = zeros({3, 64, 64}, {.dtype = uint8});
