@@ -271,7 +271,7 @@ TEST_F(FieldFiles, CheckpointsSurviveAKill) {
           {.model = {{"w", from_vector(std::vector<float>(50000, static_cast<float>(step)), {50000})}}, .step = step});
     }
   }
-  while (!std::filesystem::exists(file)) ::usleep(1000);
+  for (int wait = 0; wait < 20000 && !std::filesystem::exists(file); ++wait) ::usleep(1000);
   ::usleep(30000);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
