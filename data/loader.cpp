@@ -18,15 +18,21 @@ int64_t BatchOrder::batches() const {
   return drop_last_ ? size_ / batch_size_ : (size_ + batch_size_ - 1) / batch_size_;
 }
 
-std::vector<int64_t> BatchOrder::batch(int64_t epoch, int64_t index) {
-  if (index < 0 || index >= batches()) fail("BatchOrder: batch expected below ", batches(), ", got ", index);
+BatchOrder::Order BatchOrder::order_of(int64_t epoch) const {
+  const std::scoped_lock lock(mutex_);
   if (epoch != epoch_) {
-    Generator generator(seed_);
+    Generator generator;
     generator.set_state({seed_, static_cast<uint64_t>(epoch) << 40});
-    order_ = randperm(size_, generator).to_vector<int64_t>();
+    order_ = std::make_shared<const std::vector<int64_t>>(randperm(size_, generator).to_vector<int64_t>());
     epoch_ = epoch;
   }
-  const auto begin = order_.begin() + index * batch_size_;
+  return order_;
+}
+
+std::vector<int64_t> BatchOrder::batch(int64_t epoch, int64_t index) const {
+  if (index < 0 || index >= batches()) fail("BatchOrder: batch expected below ", batches(), ", got ", index);
+  const Order order = order_of(epoch);
+  const auto begin = order->begin() + index * batch_size_;
   return {begin, begin + std::min(batch_size_, size_ - index * batch_size_)};
 }
 

@@ -48,6 +48,10 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
+struct Batch {
+  Tensor images, labels;
+};
+
 /// Right answers by true class.
 struct Score {
   std::vector<int64_t> right, total;
@@ -134,12 +138,18 @@ int run(const Options& o) {
               step > 0 ? concat(", going on from step ", step).c_str() : "");
 
   example::Progress progress("alexnet", steps, "images", o.batch);
+  data::Loader<Batch> loader(
+      [&](int64_t at) {
+        const auto rows = order.batch(at / order.batches(), at % order.batches());
+        Generator draws;
+        draws.set_state({o.seed + 1, static_cast<uint64_t>(at) << 32});
+        const Tensor pixels = data::augment(data::take(images.train.images, rows), 2, true, draws);
+        return Batch{example::prepare(pixels, spec.channels), data::take(images.train.labels, rows)};
+      },
+      step, steps);
   while (step < steps) {
-    const auto batch = order.batch(step / order.batches(), step % order.batches());
-    const Tensor pixels = data::augment(data::take(images.train.images, batch), 2, true, default_generator());
-    const Tensor labels = data::take(images.train.labels, batch).to(device);
-    const Tensor loss =
-        cross_entropy(net(example::prepare(pixels, spec.channels).to(device)), labels, {.label_smoothing = 0.05});
+    const Batch batch = loader.next();
+    const Tensor loss = cross_entropy(net(batch.images.to(device)), batch.labels.to(device), {.label_smoothing = 0.05});
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();

@@ -3,9 +3,12 @@
 #include <halo/data/loader.h>
 #include <halo/data/transform.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "tests/testing.h"
 
@@ -152,6 +155,35 @@ TEST(BatchOrder, VisitsEachOnceAndDependsOnSeedAndEpochAlone) {
   EXPECT_NE(again.batch(3, 7), order.batch(2, 7));
   EXPECT_TRUE(same(data::take(arange(5), {4, 0}), from_vector<int64_t>({4, 0}, {2})));
   EXPECT_THROW(data::take(arange(5), {5}), ArgumentError);
+}
+
+TEST(Loader, HandsOutInOrderWhateverThreadIsFirst) {
+  data::Loader<int64_t> loader(
+      [](int64_t step) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(step % 3 == 0 ? 3 : 0));
+        return 10 * step;
+      },
+      4, 30, 5);
+  for (int64_t step = 4; step < 30; ++step) EXPECT_EQ(loader.next(), 10 * step);
+  EXPECT_THROW(loader.next(), ArgumentError);
+}
+
+TEST(Loader, RethrowsAtTheBatchThatFailedAndStopsCleanly) {
+  const auto make = [](int64_t step) {
+    if (step == 2) fail<FileError>("broken image");
+    return randint(0, 9, {64}, {.dtype = uint8});
+  };
+  data::Loader<Tensor> loader(make, 0, 100, 4);
+  loader.next();
+  loader.next();
+  EXPECT_THROW(loader.next(), FileError);
+  EXPECT_EQ(loader.next().numel(), 64);
+  // Batches under way when the loader goes are waited for: they use what it holds.
+  std::atomic<int> made{0};
+  {
+    data::Loader<int> busy([&](int64_t) { return ++made; }, 0, 50, 3);
+  }
+  EXPECT_EQ(made, 3);
 }
 
 }  // namespace

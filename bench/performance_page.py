@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Writes docs/performance.md and its pictures from bench/results/*.json.
+
+    bench/performance_page.py            in the top folder of the tree
+"""
+import json
+import math
+import os
+
+PASSES = ("forward", "backward_input", "backward_weight")
+RESULTS, DOCS = "bench/results", "docs"
+DENSE = ("seed1_alexnet_50", "seed3_tr3d_68", "54", "55", "56", "57", "58", "60", "61", "62", "63", "64", "65", "66", "67",
+         "69", "70", "71", "74", "76", "77", "78", "80")
+
+
+def load(name):
+    path = os.path.join(RESULTS, name)
+    return json.load(open(path)) if os.path.exists(path) else None
+
+
+def peer(row):
+    times = [t for t in (row["torch_nchw_ms"], row["torch_cl_ms"]) if t]
+    return min(times) if times else None
+
+
+def ratio(row):
+    return peer(row) / row["halo_ms"] if row and row["halo_ms"] and peer(row) else None
+
+
+def show(value, digits=3):
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def mean_and_worst(rows):
+    ratios = [(ratio(r), r["id"]) for r in rows if ratio(r)]
+    if not ratios:
+        return "-"
+    mean = math.exp(sum(math.log(r) for r, _ in ratios) / len(ratios))
+    return f"{mean:.2f} ({min(ratios)[0]:.2f}: {min(ratios)[1]})"
+
+
+def chart(path, title, labels, series):
+    """Grouped horizontal bars on a logarithmic axis from 0.5 to 64, as SVG."""
+    colours = ("#2f6db5", "#e08a1e", "#3c9a5f")
+    low, high, left, width, bar = 0.5, 64.0, 150, 560, 6
+    step = bar * len(series) + 8
+    height = 60 + step * len(labels)
+    x = lambda v: left + width * math.log(max(low, min(high, v)) / low) / math.log(high / low)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 30}" height="{height}" font-family="sans-serif" '
+           f'font-size="11"><rect width="100%" height="100%" fill="white"/>',
+           f'<text x="{left}" y="16" font-size="13">{title}</text>']
+    for i, (name, _) in enumerate(series):
+        out.append(f'<rect x="{left + 150 * i}" y="24" width="10" height="10" fill="{colours[i]}"/>'
+                   f'<text x="{left + 14 + 150 * i}" y="33">{name}</text>')
+    for tick in (0.5, 1, 2, 4, 8, 16, 32, 64):
+        out.append(f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="42" y2="{height - 14}" '
+                   f'stroke="{"#888" if tick == 1 else "#ddd"}"/>'
+                   f'<text x="{x(tick):.1f}" y="{height - 3}" text-anchor="middle">{tick:g}x</text>')
+    for row, label in enumerate(labels):
+        y = 46 + step * row
+        out.append(f'<text x="{left - 6}" y="{y + step / 2:.1f}" text-anchor="end">{label}</text>')
+        for i, (_, values) in enumerate(series):
+            if values[row]:
+                out.append(f'<rect x="{x(low):.1f}" y="{y + bar * i}" width="{x(values[row]) - x(low):.1f}" '
+                           f'height="{bar - 1}" fill="{colours[i]}"/>')
+    with open(path, "w") as file:
+        file.write("\n".join(out) + "\n</svg>\n")
+
+
+def convolutions(table):
+    rows = {(r["id"], r["pass"], r["precision"]): r for r in table["rows"]}
+    ids = list(dict.fromkeys(r["id"] for r in table["rows"]))
+    precisions = [p for p in ("fp32", "tf32", "bf16", "f16") if any(key[2] == p for key in rows)]
+    names = {"fp32": "float32-accurate", "tf32": "TF32", "bf16": "bfloat16", "f16": "float16"}
+    text = ["## Convolution", "", f"{table['about']}.", "",
+            "A ratio is the time of PyTorch's better layout (contiguous or channels_last) at the same precision over Halo's. "
+            "The floor is the larger of arithmetic at the sustained tensor-core rate and of bytes at the copy rate.", "",
+            "PyTorch over Halo, geometric mean (worst problem):", "",
+            "| | forward | backward_input | backward_weight |", "|---|---|---|---|"]
+    for p in precisions:
+        for title, chosen in (("23 dense problems", [i for i in ids if i in DENSE]),
+                              ("others", [i for i in ids if i not in DENSE and not i.startswith("b1_")]),
+                              ("batch 1", [i for i in ids if i.startswith("b1_")])):
+            cells = [mean_and_worst([rows[(i, w, p)] for i in chosen if (i, w, p) in rows]) for w in PASSES]
+            if any(c != "-" for c in cells):
+                text.append(f"| {names[p]}, {title} | " + " | ".join(cells) + " |")
+    for p in precisions:
+        picture = f"performance_{p}.svg"
+        chart(os.path.join(DOCS, picture), f"PyTorch time / Halo time, {names[p]}", ids,
+              [(w, [ratio(rows.get((i, w, p))) for i in ids]) for w in PASSES])
+        text += ["", f"### {names[p]}", "", f"![ratios]({picture})", "",
+                 "Milliseconds: Halo / PyTorch / floor, and Halo's relative error.", "",
+                 "| problem | forward | error | backward_input | error | backward_weight | error |", "|---|---|---|---|---|---|---|"]
+        for i in ids:
+            cells = []
+            for w in PASSES:
+                r = rows.get((i, w, p))
+                cells += [f"{show(r['halo_ms'])} / {show(peer(r))} / {show(r['floor_ms'])}", show(r["error"], 2)] if r else ["-", "-"]
+            text.append(f"| {i} | " + " | ".join(cells) + " |")
+    return text
+
+
+def models(table):
+    text = ["## Models", "", "Milliseconds a step and MiB at the peak; the models and steps are those of `bench/bench_models.cpp`.", "",
+            "| | Halo | PyTorch |", "|---|---|---|"]
+    for name, ours in table["halo"].items():
+        theirs = table.get("torch", {}).get(name, {})
+        for field, value in ours.items():
+            if isinstance(value, (int, float)):
+                text.append(f"| {name} {field} | {show(value, 4)} | {show(theirs.get(field), 4)} |")
+    return text
+
+
+def ops(table):
+    text = ["## Memory-bound ops", "", f"{table['about']}.", "",
+            "Time over the byte floor: the passes over the tensor that an op cannot do without, at the copy rate.", "",
+            "| op | size | ms | floor | ratio |", "|---|---|---|---|---|"]
+    for r in table["rows"]:
+        text.append(f"| {r['op']} | {r['size']} | {show(r['ms'])} | {show(r['floor_ms'])} | {r['ms'] / r['floor_ms']:.2f} |")
+    return text
+
+
+def main():
+    text = ["# Performance", "", "Written by `bench/performance_page.py` from `bench/results/`; the commands that measure are in "
+            "`bench/`."]
+    for name, section in (("h200_conv.json", convolutions), ("h200_models.json", models), ("h200_ops.json", ops)):
+        table = load(name)
+        if table:
+            text += [""] + section(table)
+    with open(os.path.join(DOCS, "performance.md"), "w") as out:
+        out.write("\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()
