@@ -42,6 +42,8 @@ struct Float16 {
 const char* name(DType dtype);
 std::size_t size_of(DType dtype);
 bool is_floating_point(DType dtype);
+/// bfloat16 or float16.
+constexpr bool is_half(DType dtype) { return dtype == DType::BFloat16 || dtype == DType::Float16; }
 
 /// The DType of a C++ element type.
 template <class T>
@@ -89,6 +91,16 @@ decltype(auto) dispatch_float(const char* op, DType dtype, F&& f) {
     case DType::Float32: return f(std::type_identity<float>{});
     case DType::Float64: return f(std::type_identity<double>{});
     default: fail(op, ": expects float32 or float64, got ", name(dtype), " (not implemented for it)");
+  }
+}
+
+/// As dispatch_float, with the half types.
+template <class F>
+decltype(auto) dispatch_floating(const char* op, DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::BFloat16: return f(std::type_identity<BFloat16>{});
+    case DType::Float16: return f(std::type_identity<Float16>{});
+    default: return dispatch_float(op, dtype, f);
   }
 }
 

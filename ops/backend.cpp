@@ -22,7 +22,7 @@ std::atomic<bool>& checking() {
 }
 
 /// Allowed difference as a share of the root mean square of what is expected: rounding of long sums, not a wrong index.
-double allowed(DType dtype) {
+double rounding(DType dtype) {
   switch (dtype) {
     case DType::Float64: return 1e-9;
     case DType::Float32: return precision() == Precision::TF32 ? 2e-2 : 1e-4;
@@ -42,19 +42,45 @@ bool agree(double a, double b, double bound) {
   return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= bound;
 }
 
+/// A copy with the strides of `t`: some functions are told the strides, apart from the tensor.
+Tensor copy_with_layout(const Tensor& t, DType dtype, Device device) {
+  Tensor from = t;
+  int64_t span = t.numel() == 0 ? 0 : 1;
+  for (int axis = 0; axis < t.rank() && span > 0; ++axis) {
+    if (t.strides()[axis] == 0) from = view::slice(from, axis, 0, 1);  // the elements that an expanded axis repeats
+    span += (t.size(axis) - 1) * t.strides()[axis];
+  }
+  const auto storage = empty({span}, {.dtype = dtype, .device = device}).storage();
+  copy(from, Tensor(storage, dtype, from.shape(), from.strides(), 0));
+  return Tensor(storage, dtype, t.shape(), t.strides(), 0);
+}
+
 }  // namespace
 
 bool backend_checking() { return checking(); }
 void set_backend_checking(bool on) { checking() = on; }
 
 Tensor host_copy(const Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  const Tensor copied = empty(tensor.shape(), {.dtype = tensor.dtype()});
-  copy(tensor, copied);
-  return copied;
+  return tensor.defined() ? copy_with_layout(tensor, tensor.dtype(), Device::cpu()) : Tensor();
 }
 
-void compare_with_host(const char* op, Device device, int argument, const Tensor& got, const Tensor& expected) {
+Tensor widened(const Tensor& tensor) {
+  if (!tensor.defined() || !is_half(tensor.dtype())) return tensor;
+  return copy_with_layout(tensor, DType::Float32, tensor.device());
+}
+
+void narrow_into(const Tensor& wide, const Tensor& tensor) {
+  if (tensor.defined() && is_half(tensor.dtype())) copy(wide, tensor);
+}
+
+double rounding_of(const std::vector<Tensor>& arguments) {
+  double largest = 0;
+  for (const Tensor& t : arguments) largest = std::max(largest, t.defined() ? rounding(t.dtype()) : 0);
+  return largest;
+}
+
+void compare_with_host(const char* op, Device device, int argument, const Tensor& got, const Tensor& expected,
+                       double share) {
   const auto a = sample(got), b = sample(expected);
   double square = 0;
   int64_t finite = 0;
@@ -63,7 +89,8 @@ void compare_with_host(const char* op, Device device, int argument, const Tensor
     square += v * v;
     ++finite;
   }
-  const double bound = allowed(got.dtype()) * std::sqrt(square / static_cast<double>(std::max<int64_t>(1, finite)));
+  const double bound = (is_floating_point(got.dtype()) ? share : 0) *
+                       std::sqrt(square / static_cast<double>(std::max<int64_t>(1, finite)));
   const auto step =
       std::max<std::size_t>(1, static_cast<std::size_t>(got.numel()) / std::max<std::size_t>(1, a.size()));
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -15,12 +15,17 @@ namespace halo::ops {
 bool backend_checking();
 void set_backend_checking(bool on);
 
-/// A copy of `tensor` on the CPU that shares nothing with it; undefined stays undefined.
+/// A copy of `tensor` on the CPU with the same strides that shares nothing with it; undefined stays undefined.
 Tensor host_copy(const Tensor& tensor);
 
+/// The difference, as a share of the root mean square of a result, that rounding explains in a function of these
+/// arguments: that of the shortest type among them.
+double rounding_of(const std::vector<Tensor>& arguments);
+
 /// Compares up to 4096 elements, spread evenly. @throws InternalError naming `op`, the argument, the element and both
-/// values where they differ by more than rounding (integers: at all).
-void compare_with_host(const char* op, Device device, int argument, const Tensor& got, const Tensor& expected);
+/// values where they differ by more than `share` of the root mean square (integers: at all).
+void compare_with_host(const char* op, Device device, int argument, const Tensor& got, const Tensor& expected,
+                       double share);
 
 /// Calls f(tensor) for every tensor that an argument holds: a Tensor, a vector, or a struct that has
 /// for_each_tensor(f).
@@ -46,19 +51,89 @@ std::vector<Tensor> tensors_of(Args... arguments) {
   return tensors;
 }
 
-/// Calls the function of `device`. Both have the same parameters.
+/// Marks an argument of run_backend that the function changes.
+template <class T>
+struct Writes {
+  T& argument;
+};
+template <class T>
+Writes<T> writes(T& argument) {
+  return {argument};
+}
+
+/// Which backends have kernels of their own for bfloat16 and float16. Elsewhere float32 ones run on converted copies,
+/// so that every op computes half types with float32 arithmetic and one rounding at the end.
+enum class HalfKernels { None, Cuda, Everywhere };
+
+/// A half-precision tensor as a float32 copy, any other as it is.
+Tensor widened(const Tensor& tensor);
+/// Copies what widened(tensor) was given into `tensor`, where that was a copy.
+void narrow_into(const Tensor& wide, const Tensor& tensor);
+
+namespace detail {
+
+template <class T>
+T& plain(T& argument) {
+  return argument;
+}
+template <class T>
+T& plain(Writes<T> marked) {
+  return marked.argument;
+}
+
+template <class T>
+bool holds_half(T argument) {
+  bool found = false;
+  for_each_tensor(argument, [&](const Tensor& t) { found = found || (t.defined() && is_half(t.dtype())); });
+  return found;
+}
+
+/// Copies of the arguments with every tensor replaced by f(tensor).
+template <class... Params, class F, class... Args>
+std::tuple<std::decay_t<Params>...> replaced(F&& f, Args&... args) {
+  std::tuple<std::decay_t<Params>...> copies(args...);
+  std::apply([&](auto&... arguments) { (for_each_tensor(arguments, [&](Tensor& t) { t = f(t); }), ...); }, copies);
+  return copies;
+}
+
+template <class T, class Wide>
+void narrow_back(const T& argument, const Wide& wide) {
+  if constexpr (requires(T t) { []<class U>(Writes<U>) {}(t); }) {
+    const auto from = tensors_of(wide), to = tensors_of(argument.argument);
+    for (std::size_t i = 0; i < to.size(); ++i) narrow_into(from[i], to[i]);
+  }
+}
+
 template <class... Params, class... Args>
+void run_widened(void (*function)(Params...), Args&... args) {
+  auto wide = replaced<Params...>(widened, plain(args)...);
+  std::apply(function, wide);
+  std::apply([&](auto&... arguments) { (narrow_back(args, arguments), ...); }, wide);
+}
+
+}  // namespace detail
+
+/// Calls the function of `device`; both have the same parameters. What it changes is passed as writes(argument).
+template <HalfKernels kHalf = HalfKernels::None, class... Params, class... Args>
 void run_backend(const char* op, Device device, void (*cpu)(Params...), void (*cuda)(Params...), Args&&... args) {
-  if (device.is_cpu()) return cpu(args...);
-  if (!backend_checking()) return cuda(args...);
-  std::tuple<std::decay_t<Params>...> host(args...);
-  std::apply([](auto&... arguments) { (for_each_tensor(arguments, [](Tensor& t) { t = host_copy(t); }), ...); }, host);
-  cuda(args...);
+  const bool on_cpu = device.is_cpu(), half = (detail::holds_half(detail::plain(args)) || ...);
+  const auto run = [&] {
+    const bool native = kHalf == HalfKernels::Everywhere || (kHalf == HalfKernels::Cuda && !on_cpu);
+    if (half && !native) return detail::run_widened(on_cpu ? cpu : cuda, args...);
+    (on_cpu ? cpu : cuda)(detail::plain(args)...);
+  };
+  if (on_cpu || !backend_checking()) return run();
+  const auto to_host = [](const Tensor& t) {
+    return kHalf == HalfKernels::Everywhere ? host_copy(t) : widened(host_copy(t));
+  };
+  auto host = detail::replaced<Params...>(to_host, detail::plain(args)...);
+  run();
   std::apply(cpu, host);
-  const auto got = tensors_of(args...);
+  const auto got = tensors_of(detail::plain(args)...);
   const auto expected = std::apply([](const auto&... arguments) { return tensors_of(arguments...); }, host);
+  const double share = rounding_of(got);
   for (std::size_t i = 0; i < got.size(); ++i) {
-    if (got[i].defined()) compare_with_host(op, device, static_cast<int>(i), got[i], expected[i]);
+    if (got[i].defined()) compare_with_host(op, device, static_cast<int>(i), got[i], expected[i], share);
   }
 }
 

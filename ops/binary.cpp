@@ -16,7 +16,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const DType dtype = is_comparison(op) ? DType::Bool : a.dtype();
   Tensor out = empty(shape, {.dtype = dtype, .device = a.device()});
   const Tensor wide_a = view::expand(a, shape), wide_b = view::expand(b, shape);
-  run_backend("binary", a.device(), cpu::binary, cuda::binary, op, wide_a, wide_b, out);
+  run_backend("binary", a.device(), cpu::binary, cuda::binary, op, wide_a, wide_b, writes(out));
   return out;
 }
 
@@ -28,7 +28,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Shape shape = broadcast_shapes("where", condition.shape(), broadcast_shapes("where", a.shape(), b.shape()));
   Tensor out = empty(shape, a.options());
   const Tensor wide = view::expand(condition, shape), wide_a = view::expand(a, shape), wide_b = view::expand(b, shape);
-  run_backend("where", a.device(), cpu::where, cuda::where, wide, wide_a, wide_b, out);
+  run_backend<HalfKernels::Everywhere>("where", a.device(), cpu::where, cuda::where, wide, wide_a, wide_b, writes(out));
   return out;
 }
 

@@ -29,7 +29,7 @@ Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
   run_backend("conv_forward", x.device(), cpu::conv_forward, cuda::conv_forward, problem, dense_x, dense_w, dense_bias,
-              activation, y);
+              activation, writes(y));
   return y;
 }
 
@@ -42,7 +42,7 @@ Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Te
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
   run_backend("conv_backward_input", g.device(), cpu::conv_backward_input, cuda::conv_backward_input, problem, dense_g,
-              dense_w, dense_bias, x);
+              dense_w, dense_bias, writes(x));
   return x;
 }
 
@@ -54,7 +54,7 @@ Tensor conv_backward_weight(const ConvProblem& problem, const Tensor& x, const T
   Tensor w = empty(problem.w_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_g = view::dense(g);
   run_backend("conv_backward_weight", x.device(), cpu::conv_backward_weight, cuda::conv_backward_weight, problem,
-              dense_x, dense_g, w);
+              dense_x, dense_g, writes(w));
   return w;
 }
 
@@ -62,7 +62,7 @@ Tensor sum_per_channel(const Tensor& g) {
   if (g.rank() < 2) fail("sum_per_channel: input expects [N, C, ...], got ", g.shape());
   Tensor sum = empty({g.size(1)}, g.options());
   const Tensor dense_g = view::dense(g);
-  run_backend("sum_per_channel", g.device(), cpu::sum_per_channel, cuda::sum_per_channel, dense_g, sum);
+  run_backend("sum_per_channel", g.device(), cpu::sum_per_channel, cuda::sum_per_channel, dense_g, writes(sum));
   return sum;
 }
 

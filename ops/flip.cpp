@@ -15,7 +15,7 @@ Tensor flip(const Tensor& x, const Shape& dims) {
     axes.push_back(axis);
   }
   Tensor y = empty(x.shape(), x.options());
-  run_backend("flip", x.device(), cpu::flip, cuda::flip, x, axes, y);
+  run_backend<HalfKernels::Everywhere>("flip", x.device(), cpu::flip, cuda::flip, x, axes, writes(y));
   return y;
 }
 

@@ -39,7 +39,8 @@ Tensor index_select(const char* op, const Tensor& x, int64_t dim, const Tensor& 
   shape[axis] = at.numel();
   Tensor y = empty(shape, x.options());
   const Tensor dense_x = view::dense(x);
-  run_backend("index_select", x.device(), cpu::index_select, cuda::index_select, op, dense_x, axis, at, y);
+  run_backend<HalfKernels::Everywhere>("index_select", x.device(), cpu::index_select, cuda::index_select, op, dense_x,
+                                       axis, at, writes(y));
   return y;
 }
 
@@ -53,7 +54,7 @@ Tensor index_add(const char* op, const Tensor& g, int64_t dim, const Tensor& ind
   shape[axis] = extent;
   Tensor y = empty(shape, g.options());
   const Tensor dense_g = view::dense(g);
-  run_backend("index_add", g.device(), cpu::index_add, cuda::index_add, op, dense_g, axis, at, y);
+  run_backend("index_add", g.device(), cpu::index_add, cuda::index_add, op, dense_g, axis, at, writes(y));
   return y;
 }
 
@@ -64,7 +65,8 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   check_lines(op, x.shape(), axis, at);
   Tensor y = empty(at.shape(), x.options());
   const Tensor dense_x = view::dense(x);
-  run_backend("gather", x.device(), cpu::gather, cuda::gather, op, dense_x, axis, at, y);
+  run_backend<HalfKernels::Everywhere>("gather", x.device(), cpu::gather, cuda::gather, op, dense_x, axis, at,
+                                       writes(y));
   return y;
 }
 
@@ -76,7 +78,7 @@ Tensor scatter_add(const Tensor& g, int64_t dim, const Tensor& index, const Shap
   if (g.shape() != at.shape()) fail(op, ": src expected index's shape ", at.shape(), ", got ", g.shape());
   Tensor y = empty(shape, g.options());
   const Tensor dense_g = view::dense(g);
-  run_backend("scatter_add", g.device(), cpu::scatter_add, cuda::scatter_add, op, dense_g, axis, at, y);
+  run_backend("scatter_add", g.device(), cpu::scatter_add, cuda::scatter_add, op, dense_g, axis, at, writes(y));
   return y;
 }
 

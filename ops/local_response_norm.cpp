@@ -19,7 +19,7 @@ Tensor local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& 
   Tensor y = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x);
   run_backend("local_response_norm_forward", x.device(), cpu::local_response_norm_forward,
-              cuda::local_response_norm_forward, norm, dense_x, y);
+              cuda::local_response_norm_forward, norm, dense_x, writes(y));
   return y;
 }
 
@@ -31,7 +31,7 @@ Tensor local_response_norm_backward(const LocalResponseNorm& norm, const Tensor&
   Tensor dx = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_g = view::dense(g);
   run_backend("local_response_norm_backward", x.device(), cpu::local_response_norm_backward,
-              cuda::local_response_norm_backward, norm, dense_x, dense_g, dx);
+              cuda::local_response_norm_backward, norm, dense_x, dense_g, writes(dx));
   return dx;
 }
 

@@ -43,7 +43,7 @@ Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& 
   const LongConvTensors dense = checked(op, problem, operands, {});
   Tensor y = empty(dense.x.shape(), dense.x.options());
   run_backend("long_conv_forward", y.device(), cpu::long_conv_forward, cuda::long_conv_forward, problem, method, dense,
-              y);
+              writes(y));
   return y;
 }
 
@@ -64,7 +64,7 @@ LongConvTensors long_conv_backward(const LongConvProblem& problem, const LongCon
                               result(wanted.gate_out, g.shape())};
   const Tensor dense_g = view::dense(g);
   run_backend("long_conv_backward", g.device(), cpu::long_conv_backward, cuda::long_conv_backward, problem, method,
-              dense, dense_g, grads);
+              dense, dense_g, writes(grads));
   return grads;
 }
 

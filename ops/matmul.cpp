@@ -66,7 +66,7 @@ void multiply(const Tensor& a, const Tensor& b, double beta, const Tensor& c) {
                       .beta = beta};
   problem.batch_c = problem.m * problem.n;
   problem.batch = c.numel() / problem.batch_c;
-  run_backend("gemm", c.device(), cpu::gemm, cuda::gemm, problem, left.tensor, right.tensor, c);
+  run_backend("gemm", c.device(), cpu::gemm, cuda::gemm, problem, left.tensor, right.tensor, writes(c));
 }
 
 Shape with_matrix(Shape batch, int64_t rows, int64_t columns) {

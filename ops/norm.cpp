@@ -60,7 +60,7 @@ NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, 
                dense_bias = dense_or_undefined(bias), mean = dense_or_undefined(running_mean),
                var = dense_or_undefined(running_var);
   run_backend("batch_norm_forward", x.device(), cpu::batch_norm_forward, cuda::batch_norm_forward, problem, dense_x,
-              dense_weight, dense_bias, mean, var, result);
+              dense_weight, dense_bias, writes(mean), writes(var), writes(result));
   if (problem.training) {
     write_back(mean, running_mean);
     write_back(var, running_var);
@@ -83,7 +83,7 @@ NormGrads batch_norm_backward(const BatchNormProblem& problem, const Tensor& g, 
   const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
   run_backend("batch_norm_backward", x.device(), cpu::batch_norm_backward, cuda::batch_norm_backward, problem, dense_g,
-              dense_x, dense_weight, dense_mean, dense_rstd, grads);
+              dense_x, dense_weight, dense_mean, dense_rstd, writes(grads));
   return grads;
 }
 
@@ -109,7 +109,7 @@ NormResult row_norm_forward(const RowNormProblem& problem, const Tensor& x, cons
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_bias = dense_or_undefined(bias);
   run_backend("row_norm_forward", x.device(), cpu::row_norm_forward, cuda::row_norm_forward, problem, dense_x,
-              dense_weight, dense_bias, result);
+              dense_weight, dense_bias, writes(result));
   return result;
 }
 
@@ -128,7 +128,7 @@ NormGrads row_norm_backward(const RowNormProblem& problem, const Tensor& g, cons
   const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
   run_backend("row_norm_backward", x.device(), cpu::row_norm_backward, cuda::row_norm_backward, problem, dense_g,
-              dense_x, dense_weight, dense_mean, dense_rstd, grads);
+              dense_x, dense_weight, dense_mean, dense_rstd, writes(grads));
   return grads;
 }
 

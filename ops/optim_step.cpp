@@ -54,7 +54,7 @@ void sgd_step(const SgdUpdate& update, const std::vector<SgdTensors>& tensors) {
     begin_change("sgd_step", t.param);
     if (update.momentum != 0) begin_change("sgd_step", t.velocity);
   }
-  run_backend("sgd_step", device, cpu::sgd_step, cuda::sgd_step, update, tensors);
+  run_backend("sgd_step", device, cpu::sgd_step, cuda::sgd_step, update, writes(tensors));
 }
 
 void adam_step(const AdamUpdate& update, const std::vector<AdamTensors>& tensors) {
@@ -67,7 +67,7 @@ void adam_step(const AdamUpdate& update, const std::vector<AdamTensors>& tensors
   for (const AdamTensors& t : tensors) {
     for (const Tensor* changed : {&t.param, &t.exp_avg, &t.exp_avg_sq}) begin_change("adam_step", *changed);
   }
-  run_backend("adam_step", device, cpu::adam_step, cuda::adam_step, update, tensors);
+  run_backend("adam_step", device, cpu::adam_step, cuda::adam_step, update, writes(tensors));
 }
 
 }  // namespace halo::ops

@@ -65,7 +65,7 @@ Tensor pad(const Tensor& x, const IntList& amounts, PadMode mode, const Scalar& 
   const PadProblem problem = problem_of(x.shape(), amounts, mode);
   Tensor y = empty(padded(x.shape(), amounts), x.options());
   const Tensor dense_x = view::dense(x);
-  run_backend("pad", x.device(), cpu::pad, cuda::pad, problem, value, dense_x, y);
+  run_backend<HalfKernels::Everywhere>("pad", x.device(), cpu::pad, cuda::pad, problem, value, dense_x, writes(y));
   return y;
 }
 
@@ -76,7 +76,7 @@ Tensor pad_backward(const Tensor& g, const Shape& shape, const IntList& amounts,
   }
   Tensor x = empty(shape, g.options());
   const Tensor dense_g = view::dense(g);
-  run_backend("pad_backward", g.device(), cpu::pad_backward, cuda::pad_backward, problem, dense_g, x);
+  run_backend("pad_backward", g.device(), cpu::pad_backward, cuda::pad_backward, problem, dense_g, writes(x));
   return x;
 }
 

@@ -17,7 +17,7 @@ Tensor pair_loss(const char* name, PairLoss op, double delta, Reduction reductio
   check_pair(name, x, t);
   if (op == PairLoss::Huber && !(delta > 0)) fail(name, ": delta expected above 0, got ", delta);
   const Tensor out = empty(reduction == Reduction::None ? x.shape() : Shape{}, x.options());
-  run_backend("pair_loss", x.device(), cpu::pair_loss, cuda::pair_loss, op, delta, reduction, x, t, out);
+  run_backend("pair_loss", x.device(), cpu::pair_loss, cuda::pair_loss, op, delta, reduction, x, t, writes(out));
   return out;
 }
 
@@ -27,7 +27,7 @@ Tensor pair_loss_backward(PairLoss op, double delta, bool to_target, const Tenso
   check_pair("pair_loss_backward", x, g);
   const Tensor out = empty(x.shape(), x.options());
   run_backend("pair_loss_backward", x.device(), cpu::pair_loss_backward, cuda::pair_loss_backward, op, delta, to_target,
-              g, x, t, out);
+              g, x, t, writes(out));
   return out;
 }
 

@@ -31,7 +31,7 @@ SortResult sort(const Tensor& x, int64_t dim, bool descending) {
   check_dtype("sort", x);
   const Tensor rows = rows_of("sort", x, dim);
   const Tensor values = empty_like(rows), indices = empty(rows.shape(), {.dtype = DType::Int64, .device = x.device()});
-  run_backend("sort", x.device(), cpu::sort, cuda::sort, rows, descending, values, indices);
+  run_backend("sort", x.device(), cpu::sort, cuda::sort, rows, descending, writes(values), writes(indices));
   return {back(values, x, dim), back(indices, x, dim)};
 }
 
@@ -45,7 +45,7 @@ SortResult topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
   shape[shape.rank() - 1] = k;
   const Tensor values = empty(shape, x.options());
   const Tensor indices = empty(shape, {.dtype = DType::Int64, .device = x.device()});
-  run_backend("topk", x.device(), cpu::topk, cuda::topk, rows, largest, values, indices);
+  run_backend("topk", x.device(), cpu::topk, cuda::topk, rows, largest, writes(values), writes(indices));
   return {back(values, x, dim), back(indices, x, dim)};
 }
 
@@ -57,7 +57,7 @@ Tensor arg_extreme(const char* op, const Tensor& x, bool largest, std::optional<
   shape.erase(shape.rank() - 1);
   const Tensor indices = empty(shape, {.dtype = DType::Int64, .device = x.device()});
   const Tensor dense_rows = view::dense(rows);
-  run_backend("arg_extreme", x.device(), cpu::arg_extreme, cuda::arg_extreme, dense_rows, largest, indices);
+  run_backend("arg_extreme", x.device(), cpu::arg_extreme, cuda::arg_extreme, dense_rows, largest, writes(indices));
   Shape kept = x.shape();
   if (!dim) {
     kept = Shape::filled(keepdim ? x.rank() : 0, 1);

@@ -8,7 +8,7 @@ namespace halo::ops {
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   if (!is_floating_point(x.dtype())) fail("unary: input expected a floating dtype, got ", x.describe());
   Tensor y = empty(x.shape(), x.options());
-  run_backend("unary", x.device(), cpu::unary, cuda::unary, op, params, x, y);
+  run_backend("unary", x.device(), cpu::unary, cuda::unary, op, params, x, writes(y));
   return y;
 }
 
@@ -18,7 +18,7 @@ Tensor unary_derivative(UnaryOp op, int order, const Tensor& g, const Tensor& s,
   if (order != 1 && order != 2) fail("unary_derivative: order expected 1 or 2, got ", order);
   Tensor out = empty(g.shape(), g.options());
   run_backend("unary_derivative", g.device(), cpu::unary_derivative, cuda::unary_derivative, op, params, order, g, s,
-              out);
+              writes(out));
   return out;
 }
 
