@@ -8,12 +8,8 @@ namespace halo::ops {
 
 Tensor cumsum(const Tensor& x, int64_t dim, bool reverse) {
   const int axis = normalize_axis("cumsum", dim, x.rank());
-  switch (x.dtype()) {
-    case DType::Float32:
-    case DType::Float64:
-    case DType::Int64:
-    case DType::Int32: break;
-    default: fail("cumsum: not implemented for ", name(x.dtype()), "; convert first");
+  if (x.dtype() == DType::UInt8 || x.dtype() == DType::Bool) {
+    fail("cumsum: not implemented for ", name(x.dtype()), "; convert first");
   }
   Tensor y = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x);

@@ -7,12 +7,6 @@
 namespace halo::ops {
 namespace {
 
-void check_dtype(const char* op, const Tensor& x) {
-  if (x.dtype() == DType::BFloat16 || x.dtype() == DType::Float16) {
-    fail(op, ": not implemented for ", name(x.dtype()), "; convert to float32 first");
-  }
-}
-
 /// x with `dim` last, dense; a rank of 0 becomes one element.
 Tensor rows_of(const char* op, const Tensor& x, int64_t dim) {
   if (x.rank() == 0) return view::reshape(x, {1});
@@ -28,7 +22,6 @@ Tensor back(const Tensor& rows, const Tensor& x, int64_t dim) {
 }  // namespace
 
 SortResult sort(const Tensor& x, int64_t dim, bool descending) {
-  check_dtype("sort", x);
   const Tensor rows = rows_of("sort", x, dim);
   const Tensor values = empty_like(rows), indices = empty(rows.shape(), {.dtype = DType::Int64, .device = x.device()});
   run_backend("sort", x.device(), cpu::sort, cuda::sort, rows, descending, writes(values), writes(indices));
@@ -36,7 +29,6 @@ SortResult sort(const Tensor& x, int64_t dim, bool descending) {
 }
 
 SortResult topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
-  check_dtype("topk", x);
   const Tensor rows = rows_of("topk", x, dim);
   Shape shape = rows.shape();
   if (k < 0 || k > shape.back()) {
@@ -50,7 +42,6 @@ SortResult topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
 }
 
 Tensor arg_extreme(const char* op, const Tensor& x, bool largest, std::optional<int64_t> dim, bool keepdim) {
-  check_dtype(op, x);
   const Tensor rows = dim ? rows_of(op, x, *dim) : view::reshape(x, {x.numel()});
   Shape shape = rows.shape();
   if (shape.back() == 0) fail(op, ": input expected at least one element to choose from, got ", x.describe());

@@ -2,6 +2,7 @@
 // GPU.
 #include <halo/core/cuda_backend.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tests/testing.h"
@@ -25,7 +26,7 @@ std::vector<HalfCase> half_cases() {
       {"silu", {{300}}, [](const Args& a) { return silu(a[0]); }},
       {"exp", {{300}}, [](const Args& a) { return exp(a[0]); }},
       {"sum", {{40, 70}}, [](const Args& a) { return sum(a[0], {1}); }},
-      {"mean", {{40, 70}}, [](const Args& a) { return mean(a[0]); }},
+      {"mean", {{40, 7}}, [](const Args& a) { return mean(a[0], {0}); }, 2},
       {"softmax", {{9, 70}}, [](const Args& a) { return softmax(a[0], 1); }},
       {"cumsum", {{9, 70}}, [](const Args& a) { return cumsum(a[0], 1); }},
       {"layer_norm", {{9, 70}, {70}, {70}}, [](const Args& a) { return layer_norm(a[0], {70}, a[1], a[2]); }},
@@ -47,7 +48,7 @@ std::vector<HalfCase> half_cases() {
        [](const Args& a) { return conv1d(a[0], a[1], {}, {.padding = 1, .groups = 4}); }},
       {"causal_conv1d", {{2, 4, 30}, {4, 3}, {4}}, [](const Args& a) { return causal_conv1d(a[0], a[1], a[2]); }},
       {"long_conv", {{2, 3, 40}, {3, 40}, {3}}, [](const Args& a) { return long_conv(a[0], a[1], a[2]); }},
-      {"cross_entropy", {{6, 10}}, [](const Args& a) { return cross_entropy(a[0], arange(6).to(a[0].device())); }},
+      {"cross_entropy", {{6, 10}}, [](const Args& a) { return cross_entropy(a[0], arange(6).to(a[0].device())); }, 3},
       {"mse_loss", {{6, 10}, {6, 10}}, [](const Args& a) { return mse_loss(a[0], a[1]); }, 2},
       {"cat",
        {{2, 3}, {2, 5}},
@@ -55,7 +56,7 @@ std::vector<HalfCase> half_cases() {
          return cat({a[0], a[1]}, 1);
        }},
       {"gather", {{4, 6}}, [](const Args& a) { return index_select(a[0], 1, arange(3).to(a[0].device())); }},
-      {"where", {{4, 6}, {4, 6}}, [](const Args& a) { return where(a[0] > a[1], a[0], a[1]); }},
+      {"where", {{4, 6}, {4, 6}}, [](const Args& a) { return where(gt(a[0], a[1]), a[0], a[1]); }},
       {"sort", {{4, 6}}, [](const Args& a) { return sort(a[0], 1).values; }},
       {"clamp", {{50}}, [](const Args& a) { return clamp(a[0], -0.5, 0.5); }},
   };
@@ -92,6 +93,8 @@ void check(const HalfCase& c, DType dtype, Device device) {
   // The bound sees one wrong digit.
   EXPECT_FALSE(testing::near(expected[0] * (1 + 3 * c.scale * unit(dtype)), expected[0], 1.01 * c.scale * unit(dtype)));
 }
+
+void PrintTo(const HalfCase& c, std::ostream* out) { *out << c.name; }
 
 class Half : public ::testing::TestWithParam<HalfCase> {};
 
