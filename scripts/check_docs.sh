@@ -14,9 +14,10 @@ for document in README.md docs/*.md; do
     [ -e "$path" ] || [ -e "docs/$path" ] || compgen -G "$path" >/dev/null || { echo "$document: $path does not exist"; status=1; }
   done < <(grep -oE '\]\([^)#: ]+\)|`(core|ops|cuda|autograd|nn|optim|io|data|examples|bench|tests|scripts|docs)/[A-Za-z0-9_./*-]*`' "$document" |
     sed -E 's/^\]\(|\)$|`//g' | grep -vE '\bname[._]' | sort -u)
-  # C++ blocks that are whole programs.
+  # C++ blocks that are whole programs; a block that begins with `// name.h` is a header for the others.
   rm -f "$include"/block*
-  awk -v to="$include/block" '/^```/ {if (on) {on = 0} else if ($0 == "```cpp") {on = 1; n++}; next} on {print > (to n ".cpp")}' "$document"
+  awk -v to="$include/" '/^```/ {if (on) on = 0; else if ($0 == "```cpp") {on = 1; name = "block" ++n ".cpp"}; next}
+    on && /^\/\/ [a-z_]+\.h$/ {name = $2} on {print > (to name)}' "$document"
   for block in "$include"/block*.cpp; do
     grep -q 'int main' "$block" 2>/dev/null || continue
     programs=$((programs + 1))
