@@ -96,30 +96,37 @@ std::tuple<std::decay_t<Params>...> replaced(F&& f, Args&... args) {
   return copies;
 }
 
+template <class T>
+constexpr bool is_written = requires(T t) {
+  []<class U>(Writes<U>) {}(t);
+};
+
 template <class T, class Wide>
 void narrow_back(const T& argument, const Wide& wide) {
-  if constexpr (requires(T t) { []<class U>(Writes<U>) {}(t); }) {
+  if constexpr (is_written<T>) {
     const auto from = tensors_of(wide), to = tensors_of(argument.argument);
     for (std::size_t i = 0; i < to.size(); ++i) narrow_into(from[i], to[i]);
   }
 }
 
+}  // namespace detail
+
+/// function(args...) on float32 copies of what is half precision; what is marked writes(argument) is rounded back.
 template <class... Params, class... Args>
 void run_widened(void (*function)(Params...), Args&... args) {
-  auto wide = replaced<Params...>(widened, plain(args)...);
+  auto wide = detail::replaced<Params...>(widened, detail::plain(args)...);
   std::apply(function, wide);
-  std::apply([&](auto&... arguments) { (narrow_back(args, arguments), ...); }, wide);
+  std::apply([&](auto&... arguments) { (detail::narrow_back(args, arguments), ...); }, wide);
 }
-
-}  // namespace detail
 
 /// Calls the function of `device`; both have the same parameters. What it changes is passed as writes(argument).
 template <HalfKernels kHalf = HalfKernels::None, class... Params, class... Args>
 void run_backend(const char* op, Device device, void (*cpu)(Params...), void (*cuda)(Params...), Args&&... args) {
+  static_assert((detail::is_written<std::decay_t<Args>> || ...), "mark what the function changes: writes(argument)");
   const bool on_cpu = device.is_cpu(), half = (detail::holds_half(detail::plain(args)) || ...);
   const auto run = [&] {
     const bool native = kHalf == HalfKernels::Everywhere || (kHalf == HalfKernels::Cuda && !on_cpu);
-    if (half && !native) return detail::run_widened(on_cpu ? cpu : cuda, args...);
+    if (half && !native) return run_widened(on_cpu ? cpu : cuda, args...);
     (on_cpu ? cpu : cuda)(detail::plain(args)...);
   };
   if (on_cpu || !backend_checking()) return run();

@@ -27,7 +27,7 @@ Tensor bias_gelu_forward(UnaryOp form, const Tensor& x, const Tensor& bias) {
   const Tensor rows = as_rows(x, bias.numel());
   const Tensor y = empty(rows.shape(), x.options());
   run_backend("bias_gelu_forward", x.device(), cpu::bias_gelu_forward, cuda::bias_gelu_forward, form, rows,
-              view::dense(bias), y);
+              view::dense(bias), writes(y));
   return view::reshape(y, x.shape());
 }
 
@@ -43,7 +43,7 @@ BiasGeluGrads bias_gelu_backward(UnaryOp form, const Tensor& g, const Tensor& x,
   const BiasGeluGrads grads{in_place ? up : empty(rows.shape(), x.options()), empty(bias.shape(), x.options()),
                             empty(rows.shape(), x.options())};
   run_backend("bias_gelu_backward", x.device(), cpu::bias_gelu_backward, cuda::bias_gelu_backward, form, up, rows,
-              view::dense(bias), grads);
+              view::dense(bias), writes(grads));
   return {view::reshape(grads.x, x.shape()), grads.bias, view::reshape(grads.y, x.shape())};
 }
 

@@ -3,7 +3,6 @@
 #include <halo/ops/backend.h>
 #include <halo/ops/causal_conv1d.h>
 #include <halo/ops/causal_conv1d_backend.h>
-#include <halo/ops/widen.h>
 
 #include "extents.h"
 
@@ -50,13 +49,6 @@ CausalConv1dTensors checked(const char* op, const CausalConv1dProblem& p, const 
 
 CausalConv1dResult causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                                          bool want_final_state) {
-  if (operands.x.defined() && is_half(operands.x.dtype())) {
-    CausalConv1dResult result = causal_conv1d_forward(problem, widened(operands), want_final_state);
-    for_each_tensor(result, [&](Tensor& t) {
-      if (t.defined()) t = convert(t, operands.x.dtype(), t.device());
-    });
-    return result;
-  }
   const CausalConv1dTensors dense = checked("causal_conv1d", problem, operands);
   CausalConv1dResult result{.y = empty(problem.x_shape(), dense.x.options())};
   if (want_final_state) result.final_state = empty(problem.state_shape(), dense.x.options());
@@ -68,13 +60,6 @@ CausalConv1dResult causal_conv1d_forward(const CausalConv1dProblem& problem, con
 CausalConv1dTensors causal_conv1d_backward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                                            const CausalConv1dResult& grads, const CausalConv1dWanted& wanted) {
   constexpr const char* op = "causal_conv1d_backward";
-  if (operands.x.defined() && is_half(operands.x.dtype())) {
-    CausalConv1dTensors result = causal_conv1d_backward(problem, widened(operands), widened(grads), wanted);
-    for_each_tensor(result, [&](Tensor& t) {
-      if (t.defined()) t = convert(t, operands.x.dtype(), t.device());
-    });
-    return result;
-  }
   const CausalConv1dTensors dense = checked(op, problem, operands);
   check_same_dtype_and_device(op,
                               {{"input", dense.x}, {"grad_output", grads.y}, {"grad_final_state", grads.final_state}});

@@ -22,7 +22,7 @@ Tensor windowed(const char* op, const DecayWindow& window, bool backward, const 
   if (x.shape() != from) fail(op, ": input expected ", from, ", got ", x.shape());
   const DecayWindow dense{view::dense(window.time), view::dense(window.decay), window.shift};
   Tensor y = empty({from[1], from[0]}, x.options());
-  run_backend(op, x.device(), cpu::decay_window, cuda::decay_window, dense, backward, view::dense(x), y);
+  run_backend(op, x.device(), cpu::decay_window, cuda::decay_window, dense, backward, view::dense(x), writes(y));
   return y;
 }
 
@@ -33,7 +33,7 @@ Tensor bias_sine_forward(const Tensor& x, const Tensor& bias, const Tensor& freq
   check_sine(op, x, bias, frequency);
   Tensor y = empty(x.shape(), x.options());
   run_backend(op, x.device(), cpu::bias_sine_forward, cuda::bias_sine_forward, view::dense(x), view::dense(bias),
-              view::dense(frequency), y);
+              view::dense(frequency), writes(y));
   return y;
 }
 
@@ -45,7 +45,7 @@ BiasSineGrads bias_sine_backward(const Tensor& g, const Tensor& x, const Tensor&
   const BiasSineGrads grads{empty(x.shape(), x.options()), empty(bias.shape(), x.options()),
                             empty(bias.shape(), x.options())};
   run_backend(op, x.device(), cpu::bias_sine_backward, cuda::bias_sine_backward, view::dense(g), view::dense(x),
-              view::dense(bias), view::dense(frequency), grads);
+              view::dense(bias), view::dense(frequency), writes(grads));
   return grads;
 }
 

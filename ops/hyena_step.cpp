@@ -42,7 +42,7 @@ Tensor hyena_step(const HyenaStepProblem& p, const HyenaStepTensors& t) {
     fail(kOp, ": taps expect at least ", std::min(p.kBlock, p.capacity), " a channel, got ", t.taps.shape());
   }
   Tensor y = empty({p.batch, p.channels}, t.projections.options());
-  run_backend(kOp, y.device(), cpu::hyena_step, cuda::hyena_step, p, t, y);
+  run_backend(kOp, y.device(), cpu::hyena_step, cuda::hyena_step, p, writes(t), writes(y));
   return y;
 }
 

@@ -42,8 +42,8 @@ Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& 
   need(op, "weight", operands.weight);
   const LongConvTensors dense = checked(op, problem, operands, {});
   Tensor y = empty(dense.x.shape(), dense.x.options());
-  run_backend("long_conv_forward", y.device(), cpu::long_conv_forward, cuda::long_conv_forward, problem, method, dense,
-              writes(y));
+  run_backend<HalfKernels::Cuda>("long_conv_forward", y.device(), cpu::long_conv_forward, cuda::long_conv_forward,
+                                 problem, method, dense, writes(y));
   return y;
 }
 
@@ -63,8 +63,8 @@ LongConvTensors long_conv_backward(const LongConvProblem& problem, const LongCon
                               result(wanted.skip, {problem.channels}), result(wanted.gate_in, g.shape()),
                               result(wanted.gate_out, g.shape())};
   const Tensor dense_g = view::dense(g);
-  run_backend("long_conv_backward", g.device(), cpu::long_conv_backward, cuda::long_conv_backward, problem, method,
-              dense, dense_g, writes(grads));
+  run_backend<HalfKernels::Cuda>("long_conv_backward", g.device(), cpu::long_conv_backward, cuda::long_conv_backward,
+                                 problem, method, dense, dense_g, writes(grads));
   return grads;
 }
 

@@ -29,7 +29,7 @@ ResidualNormResult residual_norm_forward(const ResidualNormProblem& p, const Res
   const ResidualNormTensors dense{view::dense(t.x), dense_or_undefined(t.x_bias), dense_or_undefined(t.residual),
                                   dense_or_undefined(t.weight), dense_or_undefined(t.bias)};
   run_backend("residual_norm_forward", t.x.device(), cpu::residual_norm_forward, cuda::residual_norm_forward, p, dense,
-              result);
+              writes(result));
   return result;
 }
 
@@ -42,7 +42,7 @@ ResidualNormGrads residual_norm_backward(const ResidualNormProblem& p, const Res
   const auto row = [&] { return empty({p.length}, g_y.options()); };
   const ResidualNormGrads grads{empty(r.sum.shape(), g_y.options()), row(), row(), row()};
   run_backend("residual_norm_backward", g_y.device(), cpu::residual_norm_backward, cuda::residual_norm_backward, p, r,
-              dense_or_undefined(weight), dense_or_undefined(g_sum), view::dense(g_y), grads);
+              dense_or_undefined(weight), dense_or_undefined(g_sum), view::dense(g_y), writes(grads));
   return grads;
 }
 

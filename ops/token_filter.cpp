@@ -34,7 +34,7 @@ std::vector<Tensor> token_filter_forward(const TokenFilterProblem& p, const Toke
   std::vector<Tensor> y;
   for (int64_t part = 0; part < p.parts; ++part) y.push_back(empty(p.part_shape(), dense.x.options()));
   run_backend("token_filter_forward", dense.x.device(), cpu::token_filter_forward, cuda::token_filter_forward, p, dense,
-              y);
+              writes(y));
   return y;
 }
 
@@ -53,7 +53,7 @@ TokenFilterTensors token_filter_backward(const TokenFilterProblem& p, const Toke
   const TokenFilterTensors into{result(dense.x.shape()), result({p.width()}), result(dense.weight.shape()),
                                 result({p.width()})};
   run_backend("token_filter_backward", dense.x.device(), cpu::token_filter_backward, cuda::token_filter_backward, p,
-              dense, dense_grads, into);
+              dense, dense_grads, writes(into));
   return into;
 }
 

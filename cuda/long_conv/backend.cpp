@@ -1,8 +1,8 @@
 // From tensors to kernels: what ops/long_conv_backend.h asks for.
 #include <halo/core/copy.h>
 #include <halo/cuda/long_conv/long_conv.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/long_conv_backend.h>
-#include <halo/ops/widen.h>
 
 #include "../runtime/device.h"
 #include "direct.h"
@@ -36,9 +36,8 @@ void long_conv_forward(const LongConvProblem& problem, LongConvMethod method, co
                        const Tensor& y) {
   if (y.numel() == 0) return;
   if (is_direct(problem, method)) {
-    const Tensor wide = ops::is_half(y.dtype()) ? ops::wide_like(y) : y;
-    direct_long_conv(problem, ops::widened(operands), wide);
-    return wide.is_same(y) ? void() : halo::copy(wide, y);
+    auto result = ops::writes(y);
+    return ops::run_widened(direct_long_conv, problem, operands, result);
   }
   const LongConvOperands p = pointers(problem, operands, y.dtype());
   const DeviceScope scope(y.device());
@@ -55,10 +54,8 @@ void long_conv_backward(const LongConvProblem& problem, LongConvMethod method, c
     return;
   }
   if (is_direct(problem, method)) {
-    const bool half = ops::is_half(g.dtype());
-    const LongConvTensors wide = half ? ops::wide_like(grads) : grads;
-    direct_long_conv_backward(problem, ops::widened(operands), ops::widened(g), wide);
-    return half ? ops::store_rounded(wide, grads) : void();
+    auto results = ops::writes(grads);
+    return ops::run_widened(direct_long_conv_backward, problem, operands, g, results);
   }
   const LongConvOperands p = pointers(problem, operands, g.dtype());
   const LongConvGrads results{.grad_output = g.data(),

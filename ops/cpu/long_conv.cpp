@@ -3,7 +3,6 @@
 #include <halo/core/denormals.h>
 #include <halo/core/parallel.h>
 #include <halo/ops/long_conv_backend.h>
-#include <halo/ops/widen.h>
 
 #include <algorithm>
 #include <cmath>
@@ -256,11 +255,6 @@ void backward(const LongConvProblem& p, LongConvMethod method, const Pointers<T>
 
 void long_conv_forward(const LongConvProblem& problem, LongConvMethod method, const LongConvTensors& operands,
                        const Tensor& y) {
-  if (ops::is_half(y.dtype())) {
-    const Tensor wide = ops::wide_like(y);
-    long_conv_forward(problem, method, ops::widened(operands), wide);
-    return halo::copy(wide, y);
-  }
   const DenormalGuard denormals(flush_denormals());
   dispatch_float("long_conv", y.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
@@ -270,11 +264,6 @@ void long_conv_forward(const LongConvProblem& problem, LongConvMethod method, co
 
 void long_conv_backward(const LongConvProblem& problem, LongConvMethod method, const LongConvTensors& operands,
                         const Tensor& g, const LongConvTensors& grads) {
-  if (ops::is_half(g.dtype())) {
-    const LongConvTensors wide = ops::wide_like(grads);
-    long_conv_backward(problem, method, ops::widened(operands), ops::widened(g), wide);
-    return ops::store_rounded(wide, grads);
-  }
   const DenormalGuard denormals(flush_denormals());
   dispatch_float("long_conv", g.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
