@@ -130,6 +130,27 @@ TEST_P(Hostile, AnyLayoutOfOperandsAndUpstream) {
   }
 }
 
+/// Half types are stored in 16 bits and computed in float32: near its results, and the same bits in any layout.
+TEST_P(Hostile, HalfTypesInAnyLayout) {
+  const auto& sizes = family().sizes;
+  for (DType dtype : {bfloat16, float16}) {
+    for (int64_t n : {sizes.front(), sizes[sizes.size() / 2]}) {
+      const Tensors dense = operands(n, dtype);
+      const Tensors expected = run(dense);
+      Tensors wide;
+      for (const Tensor& t : dense) wide.push_back(is_floating_point(t.dtype()) ? t.to(float32) : t);
+      const Tensor reference = family().f(wide);
+      EXPECT_EQ(expected[0].dtype(), dtype);
+      EXPECT_TRUE(near(expected[0], reference, 0.03)) << name(dtype) << ", size " << n;
+      for (const Layout& layout : kLayouts) {
+        Tensors odd;
+        for (const Tensor& t : dense) odd.push_back(layout.apply(t));
+        expect_near(run(odd), expected, family().layouts > 0 ? 0.03 : 0, concat(layout.name, ", size ", n));
+      }
+    }
+  }
+}
+
 TEST_P(Hostile, ExpandedOperandsAndUpstream) {
   for (int64_t n : family().sizes) {
     const Tensors dense = operands(n, float32);
