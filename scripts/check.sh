@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What takes too long for every push: undefined behaviour and data races under all tests, line coverage, an hour of fuzzing,
-# documentation. Leaves its results in docs/verification.md. scripts/check.sh [STEP...] runs some of the steps alone.
+# documentation. Leaves its results in docs/verification.md. scripts/check.sh STEP... runs these steps alone and leaves no record.
 source "$(dirname "$0")/setup.sh"
 source scripts/record.sh
 need "${build_packages[@]}" libgtest-dev clang gcovr qemu-user
@@ -19,19 +19,24 @@ coverage() {
       --fail-under-line 90 --print-summary | grep -E '^lines'
 }
 fuzzing() { scripts/fuzz.sh $((hour * $(nproc) / $(ls tests/fuzz/corpus | wc -l))) | tr '\n' ';'; }
+configure_static() {
+  cmake -S . -B build-static -G Ninja -DBUILD_SHARED_LIBS=OFF -DHALO_CUDA=OFF -DHALO_BUILD_EXAMPLES=OFF -DHALO_BUILD_BENCH=OFF >/dev/null
+}
 static_library() {  # linked into somebody else's program, without whole-archive
-  cmake -S . -B build-static -G Ninja -DBUILD_SHARED_LIBS=OFF -DHALO_CUDA=OFF -DHALO_BUILD_EXAMPLES=OFF -DHALO_BUILD_BENCH=OFF >/dev/null &&
-    cmake --build build-static --target halo >build-static.log && ctest --test-dir build-static -R '^consumer$' --output-on-failure |
-    grep -E '[0-9]+% tests passed'
+  configure_static && cmake --build build-static --target halo >build-static.log &&
+    ctest --test-dir build-static -R '^consumer$' --output-on-failure | grep -E '[0-9]+% tests passed'
 }
 header() {  # what including everything costs who includes it
   local seconds TIMEFORMAT=%U
-  seconds=$( { time echo '#include <halo/halo.h>' | c++ -std=c++20 -fsyntax-only -Ibuild-static/include -x c++ -; } 2>&1) &&
+  configure_static &&
+    seconds=$( { time echo '#include <halo/halo.h>' | c++ -std=c++20 -fsyntax-only -Ibuild-static/include -x c++ -; } 2>&1) &&
     echo "halo.h: $seconds s" && awk "BEGIN {exit !($seconds < 2)}"
 }
 documentation() { scripts/check_docs.sh; }
 
-[ $# -gt 0 ] || set -- ubsan tsan coverage static_library header fuzzing documentation
+whole=0
+[ $# -gt 0 ] || { whole=1; set -- ubsan tsan coverage static_library header fuzzing documentation; }
 begin_record "CPU checks (scripts/check.sh)" "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs), $(nproc) cores, $(c++ --version | head -n 1)"
 for step in "$@"; do run_step "$step" "$step"; done
-end_record
+[ $whole -eq 0 ] || end_record
+exit "$record_status"
