@@ -14,33 +14,7 @@ namespace halo::cuda::conv {
 namespace depthwise {
 namespace {
 
-constexpr int64_t kMostTasks = (int64_t{1} << 31) - kMarchThreads;
-
-/// Result rows a thread marches over: long enough to make re-reading the kernel's reach cheap.
-constexpr int kLongestStrip = 32;
-/// Terms a thread may add in float32 before float64 takes over. Rounding errors of a sum of n random terms grow as
-/// sqrt(n / 2) half units in the last place of the sum: 512 terms stay near 4e-7.
-constexpr int64_t kThreadTerms = 512;
-
-int vector_width(DType dtype) { return device::kVectorBytes / static_cast<int>(size_of(dtype)); }
-
-MarchGeometry weight_geometry(const ConvProblem& problem, DType dtype) {
-  const int vector = vector_width(dtype);
-  return march_geometry(problem, false, vector, static_cast<int>(kThreadTerms) / vector / 2);
-}
-
-int64_t weight_tasks(const ConvProblem& problem, const MarchGeometry& geometry) {
-  return problem.batch * geometry.tasks_per_plane;
-}
-
-/// Blocks a channel, each with about kThreadTerms terms a thread.
-int64_t weight_splits(const ConvProblem& problem, const MarchGeometry& geometry, int vector) {
-  const int64_t tasks_per_thread = std::max<int64_t>(1, kThreadTerms / (int64_t{geometry.strip} * vector));
-  const int64_t share = kMarchThreads * tasks_per_thread;
-  const int64_t wanted = (weight_tasks(problem, geometry) + share - 1) / share;
-  const int64_t most = static_cast<int64_t>(kWorkspaceCap / sizeof(double)) / problem.w_numel();
-  return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, most));
-}
+constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   const bool storage =
@@ -49,21 +23,17 @@ bool supports(const ConvProblem& problem, const ConvConfig& config) {
     return false;
   if (problem.x_numel() == 0 || problem.y_numel() == 0) return false;
   if (config.pass == ConvPass::BackwardInput && problem.out_channels != problem.in_channels) return false;
-  if (config.pass != ConvPass::BackwardWeight) {
-    const bool flipped = config.pass == ConvPass::BackwardInput;
-    const auto geometry = march_geometry(problem, flipped, vector_width(config.dtype), kLongestStrip);
-    return problem.batch * problem.out_channels * geometry.tasks_per_plane < kMostTasks;
-  }
-  const auto geometry = weight_geometry(problem, config.dtype);
-  const int64_t splits = weight_splits(problem, geometry, vector_width(config.dtype));
-  return weight_tasks(problem, geometry) < kMostTasks && problem.out_channels * splits < kMostTasks &&
-         problem.w_numel() * static_cast<int64_t>(sizeof(double)) <= static_cast<int64_t>(kWorkspaceCap);
+  const auto geometry = march_geometry(problem, config.pass, static_cast<int>(size_of(config.dtype)));
+  if (config.pass != ConvPass::BackwardWeight)
+    return geometry.plane_count < kMostBlocks && geometry.tiles < kMostBlocks;
+  return problem.out_channels * geometry.tiles < kMostBlocks &&
+         problem.w_numel() * geometry.tiles * int64_t{sizeof(double)} <= static_cast<int64_t>(kWorkspaceCap);
 }
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight) return 0;
-  const int64_t splits = weight_splits(problem, weight_geometry(problem, config.dtype), vector_width(config.dtype));
-  return static_cast<std::size_t>(problem.w_numel() * splits) * sizeof(double);
+  const auto geometry = march_geometry(problem, config.pass, static_cast<int>(size_of(config.dtype)));
+  return static_cast<std::size_t>(problem.w_numel() * geometry.tiles) * sizeof(double);
 }
 
 /// Seen on an H200: nearly nine tenths of the copy bandwidth, or 14 TFLOP/s where the kernel has many taps.
@@ -80,13 +50,9 @@ void run_march(const ConvProblem& problem, const ConvConfig& config, const Opera
   params.weight = static_cast<const T*>(operands.w);
   params.bias = flipped ? nullptr : static_cast<const T*>(operands.bias);
   params.result = static_cast<T*>(flipped ? operands.x : operands.y);
-  params.extent = {params.source, params.source + (flipped ? problem.y_numel() : problem.x_numel())};
   params.flip = flipped;
   if (!flipped) params.activation = config.activation;
-  params.geometry = march_geometry(problem, flipped, device::kVectorWidth<T>, kLongestStrip);
-  params.rows = device::RowAlignment(params.source, params.geometry.source.width, params.geometry.pad_width);
-  params.store = device::store_width(params.result, params.geometry.result.width);
-  params.tasks = static_cast<uint32_t>(problem.batch * problem.out_channels * params.geometry.tasks_per_plane);
+  params.geometry = march_geometry(problem, config.pass, sizeof(T));
   params.channels = FastDivide(static_cast<uint32_t>(problem.out_channels));
   params.multiplier = FastDivide(static_cast<uint32_t>(problem.out_channels_per_group()));
   launch_march(march_shape(problem), params, stream);
@@ -98,18 +64,10 @@ void run_weight(const ConvProblem& problem, const ConvConfig& config, const Oper
   params.x = static_cast<const T*>(operands.x);
   params.y = static_cast<const T*>(operands.y);
   params.partials = static_cast<double*>(operands.workspace);
-  params.x_extent = {params.x, params.x + problem.x_numel()};
-  params.y_extent = {params.y, params.y + problem.y_numel()};
   params.channels = problem.out_channels;
   params.multiplier = static_cast<int>(problem.out_channels_per_group());
-  params.geometry = weight_geometry(problem, config.dtype);
-  params.x_rows = device::RowAlignment(params.x, params.geometry.source.width, params.geometry.pad_width);
-  params.y_rows = device::RowAlignment(params.y, params.geometry.result.width, 0);
-  const int64_t tasks = weight_tasks(problem, params.geometry);
-  const int64_t splits = weight_splits(problem, params.geometry, device::kVectorWidth<T>);
-  params.splits = static_cast<int>(splits);
-  params.tasks = static_cast<uint32_t>(tasks);
-  params.share = static_cast<uint32_t>((tasks + splits - 1) / splits);
+  params.geometry = march_geometry(problem, config.pass, sizeof(T));
+  params.splits = static_cast<int>(params.geometry.tiles);
   launch_march_weight(march_shape(problem), params, stream);
   ordered_sum<T>(problem, operands, params.splits, stream);
 }

@@ -4,7 +4,6 @@
 
 #include <halo/cuda/conv/algorithm.h>
 
-#include "../device/row_access.h"
 #include "depthwise_geometry.h"
 
 namespace halo::cuda::conv::depthwise {
@@ -15,12 +14,8 @@ struct MarchParams {
   const T* weight = nullptr;  ///< [channels, taps]
   const T* bias = nullptr;    ///< [channels], or null
   T* result = nullptr;
-  device::Extent<T> extent{};  ///< of the source
-  device::RowAlignment rows;   ///< of the source
-  bool flip = false;           ///< backward_input: taps in reverse order
-  device::StoreWidth store = device::StoreWidth::Element;
+  bool flip = false;  ///< backward_input: taps in reverse order
   Activation activation;
-  uint32_t tasks = 0;
   FastDivide channels;    ///< of the result
   FastDivide multiplier;  ///< result channels a source channel feeds
   MarchGeometry geometry;
@@ -31,13 +26,9 @@ struct MarchWeightParams {
   const T* x = nullptr;
   const T* y = nullptr;        ///< upstream gradient
   double* partials = nullptr;  ///< [channels * taps, splits]
-  device::Extent<T> x_extent{}, y_extent{};
-  device::RowAlignment x_rows, y_rows;
-  int64_t channels = 1;  ///< of y
-  int multiplier = 1;    ///< channels of y that one channel of x feeds
-  int splits = 1;        ///< blocks a channel
-  uint32_t tasks = 0;    ///< of one channel, over the whole batch
-  uint32_t share = 0;    ///< tasks a block
+  int64_t channels = 1;        ///< of y
+  int multiplier = 1;          ///< channels of y that one channel of x feeds
+  int splits = 1;              ///< blocks a channel
   MarchGeometry geometry;
 };
 

@@ -1,6 +1,7 @@
 #include "depthwise_geometry.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace halo::cuda::conv::depthwise {
 namespace {
@@ -20,20 +21,72 @@ bool passes_through(const ConvProblem& p, std::size_t axis) {
 MarchSide side(const ConvProblem::Extents& extents, const MarchShape& shape, bool depth_marches) {
   MarchSide out;
   const int64_t depth = extents[0], height = extents[1], width = extents[2];
-  out.width = to_int(width);
+  out.rows.width = to_int(width);
   out.slice = width;
   if (depth_marches) {
-    out.march = to_int(depth);
-    out.inner = to_int(height);
-    out.march_pitch = height * width;
-    out.inner_pitch = width;
+    out.rows.outer = to_int(depth);
+    out.rows.inner = to_int(height);
+    out.rows.outer_pitch = height * width;
+    out.rows.inner_pitch = width;
     out.slice = depth * height * width;
   } else if (shape.march > 1) {
-    out.march = to_int(height);
-    out.march_pitch = width;
+    out.rows.outer = to_int(height);
+    out.rows.outer_pitch = width;
     out.slice = height * width;
   }
   return out;
+}
+
+/// Divides `g` into boxes of about `bytes`.
+void fill_box(MarchGeometry& g, const MarchShape& shape, int64_t bytes, int size, bool weight, bool many_planes) {
+  constexpr int64_t kRowBytes = 2304;
+  const auto evenly = [](int64_t extent, int64_t most) { return divide_up(extent, divide_up(extent, most)); };
+  int64_t pairs, inner = 1, strip = 1;  // pairs: threads along the width, two columns each
+  if (shape.march == 1) {
+    const int64_t tile = evenly(g.result.rows.width, std::max<int64_t>(1024, bytes / (weight ? 2 : 1) / size));
+    strip = divide_up(divide_up(tile, 2 * kMarchThreads), 4) * 4;  // whole rounds of the kernel
+    pairs = divide_up(tile, 2 * strip);
+    if (pairs > 64) pairs = divide_up(pairs, 32) * 32;
+    g.column_step = to_int(2 * pairs);
+    g.column_tiles = divider(divide_up(g.result.rows.width, strip * 2 * pairs));
+  } else {
+    pairs = divide_up(evenly(g.result.rows.width, kRowBytes / size), 2);
+    g.column_tiles = divider(divide_up(g.result.rows.width, 2 * pairs));
+    // The rows that bring most results for each row copied.
+    double best = 0;
+    for (int64_t i = 1; i <= std::min(g.result.rows.inner, 16); ++i) {
+      for (int64_t s = 1;; s += shape.march) {  // a whole number of unrolled steps
+        const int64_t rows = (s + shape.march - 1) * (i + shape.inner - 1) + (weight ? s * i : 0);
+        if (rows * (2 * pairs + shape.width - 1) * size > bytes && s * i > 1) break;
+        const double strips = double(divide_up(g.result.rows.outer, s)) * double(divide_up(g.result.rows.inner, i));
+        const double value = 1 / (strips * double(rows));
+        if (value >= best) best = value, strip = s, inner = i;
+        if (s >= g.result.rows.outer) break;
+      }
+    }
+  }
+  g.strip = to_int(strip);
+  g.columns = divider(pairs);
+  g.inner = divider(inner);
+  g.strips = divider(shape.march == 1 ? 1 : divide_up(g.result.rows.outer, strip));
+  g.inner_tiles = divider(divide_up(g.result.rows.inner, inner));
+
+  const int64_t march_rows = shape.march == 1 ? 1 : strip + shape.march - 1;
+  const int64_t result_rows = shape.march == 1 ? 1 : strip;
+  const int64_t columns = (shape.march == 1 ? strip : 1) * 2 * pairs;
+  const auto boxes = [&](int64_t planes) {
+    g.source_box = row_box(g.source.rows, planes, march_rows, inner + shape.inner - 1, columns + shape.width - 1, size);
+    if (weight) g.result_box = row_box(g.result.rows, planes, result_rows, inner, columns, size);
+    return g.source_box.bytes + g.result_box.bytes;
+  };
+  const bool whole = g.strips.divisor * g.inner_tiles.divisor * g.column_tiles.divisor == 1;
+  const int64_t planes = whole && many_planes ? std::clamp<int64_t>(bytes / boxes(1), 1, g.plane_count) : 1;
+  boxes(planes);
+  g.planes = to_int(planes);
+  g.threads = planes * inner * pairs > 3 * kMarchThreads / 4 ? kMarchThreads : kMarchThreads / 2;
+  g.plane_tiles = divider(divide_up(g.plane_count, planes));
+  g.tiles = int64_t{g.column_tiles.divisor} * g.inner_tiles.divisor * g.strips.divisor * g.plane_tiles.divisor *
+            g.outer_count;
 }
 
 }  // namespace
@@ -58,7 +111,8 @@ bool march_fits(const ConvProblem& p) {
   return true;
 }
 
-MarchGeometry march_geometry(const ConvProblem& p, bool flipped, int vector, int longest_strip) {
+MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
+  const bool flipped = pass == ConvPass::BackwardInput, weight = pass == ConvPass::BackwardWeight;
   const MarchShape shape = march_shape(p);
   const bool depth_marches = p.kernel[0] > 1;
   MarchGeometry g;
@@ -71,33 +125,30 @@ MarchGeometry march_geometry(const ConvProblem& p, bool flipped, int vector, int
   g.pad_march = shape.march == 1 ? 0 : depth_marches ? pad(0) : pad(1);
   g.pad_inner = depth_marches ? pad(1) : 0;
 
-  int64_t columns = divide_up(g.result.width, vector);
-  int64_t fold = 1;
-  if (shape.march == 1) {  // case 1: the steps are blocks of columns of one row
-    fold = p.output[0] * p.output[1];
-    const int64_t lanes = std::min<int64_t>(columns, kMarchThreads);
-    g.column_step = to_int(lanes * vector);
-    g.result.march = g.source.march = to_int(divide_up(columns, lanes));
-    g.result.march_pitch = g.source.march_pitch = g.column_step;
-    columns = lanes;
-  } else if (!depth_marches) {
-    fold = p.output[0];
+  const int64_t fold = depth_marches ? 1 : shape.march > 1 ? p.output[0] : p.output[0] * p.output[1];
+  g.fold = divider(fold);
+  g.plane_count = p.batch * p.out_channels * fold;
+  g.source.rows.plane_pitch = g.source.slice;
+  g.result.rows.plane_pitch = g.result.slice;
+  if (weight) {
+    g.plane_count = fold > 1 ? fold : p.batch;
+    g.outer_count = fold > 1 ? p.batch : 1;
+    g.source.outer_pitch = p.in_channels * fold * g.source.slice;
+    g.result.outer_pitch = p.out_channels * fold * g.result.slice;
+    if (fold == 1) g.source.rows.plane_pitch = g.source.outer_pitch;
+    if (fold == 1) g.result.rows.plane_pitch = g.result.outer_pitch;
   }
 
-  // Enough threads for every multiprocessor several times over come before long strips.
-  constexpr int64_t kThreadsWanted = 132 * 2048 * 4;
-  const int64_t per_strip = std::max<int64_t>(1, p.batch * p.in_channels * fold * columns * g.result.inner);
-  const int64_t strips_wanted = divide_up(kThreadsWanted, per_strip);
-  const int64_t shortest = std::min<int64_t>(longest_strip, 2 * shape.march);
-  const int64_t rows = std::clamp<int64_t>(divide_up(g.result.march, strips_wanted), shortest, longest_strip);
-  const int64_t strips = divide_up(g.result.march, rows);
-  g.strip = to_int(divide_up(g.result.march, strips));
-  g.columns = divider(columns);
-  g.inner = divider(g.result.inner);
-  g.strips = divider(strips);
-  g.fold = divider(fold);
-  g.tasks_per_plane = columns * g.result.inner * strips * fold;
-  return g;
+  // Shrinks boxes until there are enough blocks for every multiprocessor.
+  constexpr int64_t kBlocksWanted = 132 * 8;
+  static const int kF = getenv("HALO_BOX") ? atoi(getenv("HALO_BOX")) : 44,
+                   kW = getenv("HALO_WBOX") ? atoi(getenv("HALO_WBOX")) : 72;
+  const int64_t most = int64_t{weight ? kW : kF} << 10;
+  for (int64_t bytes = most;; bytes /= 2) {
+    fill_box(g, shape, bytes, size, weight, weight || p.out_channels == p.in_channels);
+    const int64_t blocks = g.tiles * (weight ? p.out_channels : 1);
+    if (blocks >= kBlocksWanted || bytes <= most / 8) return g;
+  }
 }
 
 }  // namespace halo::cuda::conv::depthwise

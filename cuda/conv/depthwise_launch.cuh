@@ -3,6 +3,7 @@
 
 #include "../launch.h"
 #include "depthwise.h"
+#include "depthwise_march.cuh"
 #include "depthwise_weight.cuh"
 
 namespace halo::cuda::conv::depthwise {
@@ -24,19 +25,22 @@ bool with_taps(const MarchShape& shape, TapsList<Taps<M, I, W>...>, F&& f) {
 
 template <class T>
 void launch_march(const MarchShape& shape, const MarchParams<T>& params, cudaStream_t stream) {
-  const unsigned blocks = (params.tasks + kMarchThreads - 1) / kMarchThreads;
+  const auto blocks = static_cast<unsigned>(params.geometry.tiles);
+  const auto shared = static_cast<std::size_t>(params.geometry.source_box.bytes);
   with_taps(shape, CompiledTaps{}, [&]<int March, int Inner, int Width>(Taps<March, Inner, Width>) {
-    launch("conv depthwise", depthwise_march<T, March, Inner, Width>, dim3(blocks), dim3(kMarchThreads), 0, stream,
-           params);
+    launch("conv depthwise", depthwise_march<T, March, Inner, Width>, dim3(blocks),
+           dim3(static_cast<unsigned>(params.geometry.threads)), shared, stream, params);
   });
 }
 
 template <class T>
 void launch_march_weight(const MarchShape& shape, const MarchWeightParams<T>& params, cudaStream_t stream) {
   const int64_t blocks = params.channels * params.splits;
+  const auto shared = static_cast<std::size_t>(params.geometry.source_box.bytes + params.geometry.result_box.bytes);
   with_taps(shape, CompiledTaps{}, [&]<int March, int Inner, int Width>(Taps<March, Inner, Width>) {
     launch("conv depthwise backward_weight", depthwise_weight<T, March, Inner, Width>,
-           dim3(static_cast<unsigned>(blocks)), dim3(kMarchThreads), 0, stream, params);
+           dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(params.geometry.threads)), shared, stream,
+           params);
   });
 }
 

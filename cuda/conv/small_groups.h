@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "../device/fast_divide.h"
+#include "row_box.h"
 
 namespace halo::cuda::conv::small_groups {
 
@@ -29,16 +30,11 @@ struct AxisTaps {
   int32_t offset[kMostPhases][kMostAxisTaps];
 };
 
-/// How the block's share of the positions lies in shared memory. Index 0, 1, 2: depth, height, width.
-/// Source columns are stored by their remainder modulo the step, so that neighbouring positions read neighbouring
-/// words.
+/// The block's share of the positions, and the source they read. Index 0, 1, 2: depth, height, width.
 struct GroupTile {
-  int positions[3];     ///< q of a block; the width is a multiple of kSegment
-  int extent[3];        ///< source rows and columns those read
-  int remainder_pitch;  ///< words between columns of one remainder class and the next
-  int row_pitch;
-  int channel_pitch;                        ///< 8 modulo 32: four channels by eight positions hit 32 different banks
-  FastDivide by_depth, by_height, by_step;  ///< extent[0], extent[1], step of the width
+  int positions[3];  ///< q of a block; the width is a multiple of kSegment
+  int extent[3];     ///< source rows and columns those read
+  RowBox box;        ///< planes: channels; 32 or 16 bytes apart modulo 128, so that a warp's operand meets most banks
 };
 
 /// Sizes of one pass, axes merged where the kernel does not touch them.
@@ -47,6 +43,7 @@ struct GroupProblem {
   int groups;
   int source_channels, result_channels;  ///< of a group
   int source[3], result[3];              ///< extents
+  RowSource source_rows, result_rows;    ///< planes: channels
   int kernel[3], step[3], phases[3];
   int origin[3];  ///< source position of the first offset of q = 0
   AxisTaps taps[3];
@@ -59,17 +56,18 @@ struct GatherPlan {
   GroupProblem problem;
   GroupTile tile;
   int warps = 8;
-  int row_tiles = 4;             ///< 16-position tiles a warp works on at once
-  int column_tiles = 1;          ///< 8-channel tiles a warp works on at once
-  int channel_blocks;            ///< ceil(source_channels / kChannelBlock)
-  int result_tiles;              ///< ceil(result_channels / 8), up to a multiple of column_tiles
-  int units;                     ///< entries of the unit table
-  int row_groups;                ///< groups of row_tiles neighbouring segments in the tile; none crosses a row
-  int buffers = 1;               ///< tiles in shared memory: with 2, the next one arrives while this one is used
-  int slots;                     ///< blocks of a group
-  FastDivide tiles[3];           ///< tiles along each axis
-  FastDivide by_row, by_height;  ///< row groups in a row, positions[1]
-  int64_t tile_count;            ///< over the batch
+  int row_tiles = 4;     ///< 16-position tiles a warp works on at once
+  int column_tiles = 1;  ///< 8-channel tiles a warp works on at once
+  int channel_blocks;    ///< ceil(source_channels / kChannelBlock)
+  int result_tiles;      ///< ceil(result_channels / 8), up to a multiple of column_tiles
+  int units;             ///< entries of the unit table
+  int row_groups;        ///< groups of row_tiles neighbouring segments in the tile; none crosses a row
+  int buffers = 1;       ///< tiles in shared memory: with 2, the next one arrives while this one is used
+  int slots;             ///< blocks of a group
+  FastDivide tiles[3];   ///< tiles along each axis
+  // Row groups in a row, rows and depths of the tile, groups of column tiles, phases of the height: the order of items.
+  FastDivide by_row, by_height, by_depth, by_column, by_phase;
+  int64_t tile_count;  ///< over the batch
   int64_t blocks = 0;
   std::size_t shared_bytes = 0;
   double predicted_ms = 0;
@@ -100,6 +98,9 @@ struct WeightPlan {
 
 /// Whether `problem` fits the limits of small_groups.cu, apart from dtype.
 bool small_groups_fit(const ConvProblem& problem);
+
+/// `forward`: that pass, or backward_weight; else backward_input.
+GroupProblem group_problem(const ConvProblem& problem, bool forward);
 
 /// The plan with the least predicted time; `blocks` is 0 if there is none. `split`: float32 accuracy.
 GatherPlan gather_plan(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split);

@@ -1,7 +1,7 @@
 // Forward and backward_input of convolutions with few channels a group.
 //
-// A block owns a box of positions of one image and group. It copies the source it needs into shared memory once, as
-// float32, and each warp multiplies 16-position by 8-channel tiles on the tensor cores: the A operand is gathered from
+// A block owns a box of positions of one image and group. It copies the source it needs into shared memory once, and
+// each warp multiplies 16-position by 8-channel tiles on the tensor cores: the A operand is gathered from
 // the tile at the offset of each tap, the B operand is the weight. A unit of the sum is one tap of four source
 // channels; a product takes two units. All width phases of a position are finished by the same warp, which then writes
 // whole runs of the result through its own staging buffer.
@@ -12,11 +12,11 @@
 
 namespace halo::cuda::conv::small_groups {
 
-inline constexpr int kGatherThreads = 256;
+inline constexpr int kGatherThreads = 512;
 /// Products whose sum the tensor core keeps, with its coarser rounding, before it is added in float32.
 inline constexpr int kPromoteEvery = 2;
 
-/// One unit: word offsets in the source tile and in the weights.
+/// One unit: element offsets in the source tile and in the weights.
 struct Unit {
   int source;
   int weight;
@@ -27,6 +27,7 @@ struct Unit {
 template <class T>
 __device__ void build_units(Unit* units, int* starts, const GatherPlan& plan, int zero_weight) {
   const GroupProblem& p = plan.problem;
+  const TilePitch<T> pitch(plan.tile.box);
   int start = 0;
   for (int d = 0; d < p.phases[0]; ++d) {
     for (int h = 0; h < p.phases[1]; ++h) {
@@ -42,11 +43,8 @@ __device__ void build_units(Unit* units, int* starts, const GatherPlan& plan, in
           const int at_d = tap / heights;
           const int flat = p.taps[0].tap[d][at_d] * p.tap_pitch[0] + p.taps[1].tap[h][at_h] * p.tap_pitch[1] +
                            p.taps[2].tap[w][at_w];
-          const int row = p.taps[0].offset[d][at_d] * plan.tile.extent[1] + p.taps[1].offset[h][at_h];
-          const int column = p.taps[2].offset[w][at_w];
-          const int step = p.step[2];
-          units[start + i] = {block * kChannelBlock * plan.tile.channel_pitch + row * plan.tile.row_pitch +
-                                  column % step * plan.tile.remainder_pitch + column / step,
+          units[start + i] = {block * kChannelBlock * pitch.channel + p.taps[0].offset[d][at_d] * pitch.depth +
+                                  p.taps[1].offset[h][at_h] * pitch.height + p.taps[2].offset[w][at_w],
                               (flat * plan.channel_blocks + block) * plan.result_tiles * 32};
         }
         if (threadIdx.x == 0) {
@@ -61,8 +59,8 @@ __device__ void build_units(Unit* units, int* starts, const GatherPlan& plan, in
 
 /// Weights as the B operand reads them: [tap][channel block][result tile][lane], lane 4 * result + channel; then zeros
 /// for the unit that pads an odd count.
-template <class T>
-__device__ void fill_weights(float* weights, const GatherPlan& plan, const T* weight) {
+template <bool Split, class T>
+__device__ void fill_weights(StoredWeight<Split>* weights, const GatherPlan& plan, const T* weight) {
   const GroupProblem& p = plan.problem;
   const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
   const int words = taps * plan.channel_blocks * plan.result_tiles * 32;
@@ -74,17 +72,17 @@ __device__ void fill_weights(float* weights, const GatherPlan& plan, const T* we
     const int source = rest % plan.channel_blocks * kChannelBlock + lane % 4;
     const int tap = rest / plan.channel_blocks;
     const bool exists = i < words && result < p.result_channels && source < p.source_channels;
-    weights[i] =
-        exists ? device::to_accumulator(weight[result * p.weight_result + source * p.weight_source + tap]) : 0.0f;
+    weights[i] = StoredWeight<Split>(
+        exists ? device::to_accumulator(weight[result * p.weight_result + source * p.weight_source + tap]) : 0.0f);
   }
 }
 
 /// Replaces results that the split operands made infinite or NaN by plain float32 sums. The warp shares the work.
 /// `tile` and `weights` are those of the warp's first position and first result channel.
-template <int RowTiles>
+template <int RowTiles, bool Split, class T>
 __device__ __noinline__ void repair(float* stage, int stage_pitch, int run, int phases, int phase, int channels,
-                                    const Unit* units, int count, const float* tile, int channel_pitch,
-                                    const float* weights) {
+                                    const Unit* units, int count, const T* tile, int step, int channel_pitch,
+                                    const StoredWeight<Split>* weights) {
   for (int at = static_cast<int>(threadIdx.x % 32); at < channels * RowTiles * kSegment; at += 32) {
     const int channel = at / (RowTiles * kSegment);
     const int position = at % (RowTiles * kSegment);
@@ -93,58 +91,31 @@ __device__ __noinline__ void repair(float* stage, int stage_pitch, int run, int 
     float sum = 0;
     for (int u = 0; u < count; ++u) {
       for (int c = 0; c < kChannelBlock; ++c) {
-        sum =
-            fmaf(tile[units[u].source + position + c * channel_pitch], weights[units[u].weight + channel * 4 + c], sum);
+        const T value_at = tile[units[u].source + position * step + c * channel_pitch];
+        sum = fmaf(device::to_accumulator(value_at), weights[units[u].weight + channel * 4 + c].plain(), sum);
       }
     }
     value = sum;
   }
 }
 
-/// The corner of tile `index` of the batch, and the image it lies in.
-struct TilePlace {
-  int64_t image;
-  int q0[3];
-};
-
-__device__ __forceinline__ TilePlace tile_place(const FastDivide (&tiles)[3], const int (&positions)[3],
-                                                uint32_t index) {
-  TilePlace place;
-#pragma unroll
-  for (int axis = 2; axis >= 0; --axis) {
-    uint32_t at;
-    index = tiles[axis].divide(index, at);
-    place.q0[axis] = static_cast<int>(at) * positions[axis];
-  }
-  place.image = index;
-  return place;
-}
-
+/// The source of tile `index` of one group.
 template <class T>
-__device__ __forceinline__ void fill_gather_tile(float* tile, const GatherPlan& plan, const T* data, int group,
-                                                 int64_t index) {
+__device__ __forceinline__ BoxPlace<T> gather_source(const GatherPlan& plan, const T* data, int group, int64_t index) {
   const GroupProblem& p = plan.problem;
   const TilePlace place = tile_place(plan.tiles, plan.tile.positions, static_cast<uint32_t>(index));
-  TileSource<T> source;
-  source.plane = int64_t{p.source[0]} * p.source[1] * p.source[2];
-  source.data = data + (place.image * p.groups + group) * p.source_channels * source.plane;
-  source.channels = p.source_channels;
-  source.step = p.step[2];
-#pragma unroll
-  for (int axis = 0; axis < 3; ++axis) {
-    source.extents[axis] = p.source[axis];
-    source.first[axis] = place.q0[axis] * p.step[axis] + p.origin[axis];
-  }
-  fill_tile(tile, plan.tile, source, plan.channel_blocks * kChannelBlock);
+  return tile_source(p, place, data + (place.image * p.groups + group) * p.source_channels * p.source_rows.plane_pitch,
+                     p.source_channels);
 }
 
 /// Products of one pair of units, added to `part`. The row tiles of a warp are neighbours in the tile.
-template <bool Split, int RowTiles, int ColumnTiles>
-__device__ __forceinline__ void multiply_units(float (&part)[RowTiles][ColumnTiles][4], const Unit* pair,
-                                               const float* tile, const float* weights) {
+template <bool Split, int Step, class T, int RowTiles, int ColumnTiles>
+__device__ __forceinline__ void multiply_units(float (&part)[RowTiles][ColumnTiles][4], const Unit* pair, const T* tile,
+                                               int any_step, const StoredWeight<Split>* weights) {
+  const int step = Step == 0 ? any_step : Step;
   const int4 units = *reinterpret_cast<const int4*>(pair);  // two units
-  const float* one = tile + units.x;
-  const float* two = tile + units.z;
+  const T* one = tile + units.x;
+  const T* two = tile + units.z;
   Operand<2, Split> b[ColumnTiles];
 #pragma unroll
   for (int n = 0; n < ColumnTiles; ++n) {
@@ -154,91 +125,107 @@ __device__ __forceinline__ void multiply_units(float (&part)[RowTiles][ColumnTil
   Operand<4, Split> a[RowTiles];
 #pragma unroll
   for (int j = 0; j < RowTiles; ++j) {
-    a[j].set(0, one[j * kSegment]);
-    a[j].set(1, one[j * kSegment + 8]);
-    a[j].set(2, two[j * kSegment]);
-    a[j].set(3, two[j * kSegment + 8]);
+    a[j].set(0, device::to_accumulator(one[j * kSegment * step]));
+    a[j].set(1, device::to_accumulator(one[(j * kSegment + 8) * step]));
+    a[j].set(2, device::to_accumulator(two[j * kSegment * step]));
+    a[j].set(3, device::to_accumulator(two[(j * kSegment + 8) * step]));
   }
   multiply_tiles<Split>(part, a, b);
 }
 
 /// Sums of one phase over all its units.
-template <bool Split, int RowTiles, int ColumnTiles>
+template <bool Split, int Step, class T, int RowTiles, int ColumnTiles>
 __device__ __forceinline__ void sum_units(float (&sums)[RowTiles][ColumnTiles][4], const Unit* units, int count,
-                                          const float* tile, const float* weights) {
+                                          const T* tile, int any_step, const StoredWeight<Split>* weights) {
   int done = 0;
   for (; done + 2 * kPromoteEvery <= count; done += 2 * kPromoteEvery) {
     float part[RowTiles][ColumnTiles][4] = {};
 #pragma unroll
-    for (int k = 0; k < kPromoteEvery; ++k) multiply_units<Split>(part, units + done + 2 * k, tile, weights);
+    for (int k = 0; k < kPromoteEvery; ++k)
+      multiply_units<Split, Step>(part, units + done + 2 * k, tile, any_step, weights);
     promote(sums, part);
   }
   if (done < count) {
     float part[RowTiles][ColumnTiles][4] = {};
 #pragma unroll 1
-    for (; done < count; done += 2) multiply_units<Split>(part, units + done, tile, weights);
+    for (; done < count; done += 2) multiply_units<Split, Step>(part, units + done, tile, any_step, weights);
     promote(sums, part);
   }
 }
 
-template <class T, bool Split, int RowTiles, int ColumnTiles>
-__global__ void __launch_bounds__(kGatherThreads, 2)
+/// Step: that of the width if it is 1 or 2, else 0.
+template <class T, bool Split, int Step, int RowTiles, int ColumnTiles>
+__global__ void __launch_bounds__(kGatherThreads)
     gather_kernel(const __grid_constant__ GatherPlan plan, const __grid_constant__ GatherArguments<T> arguments) {
-  extern __shared__ __align__(16) float shared[];
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ uint64_t copied[2];
   const GroupProblem& p = plan.problem;
-  const GroupTile& shape = plan.tile;
+  const RowBox& box = plan.tile.box;
+  const TilePitch<T> pitch(box);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int warps = static_cast<int>(blockDim.x / 32);
   const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
   const int weight_words = taps * plan.channel_blocks * plan.result_tiles * 32;
   const int phases = p.phases[0] * p.phases[1] * p.phases[2];
-  const int tile_words = plan.channel_blocks * kChannelBlock * shape.channel_pitch;  // a multiple of 32
-  const int run = kSegment * p.phases[2];                                            // result columns of one segment
+  const int run = kSegment * p.phases[2];      // result columns of one segment
   const int stage_pitch = RowTiles * run + 4;  // 4 modulo 16: pairs of channels fall on different banks
 
-  float* weights = shared + plan.buffers * tile_words;  // fill_weights
+  auto* weights = reinterpret_cast<StoredWeight<Split>*>(shared + plan.buffers * box.bytes);
   Unit* units = reinterpret_cast<Unit*>(weights + weight_words + plan.result_tiles * 32);
   int* starts = reinterpret_cast<int*>(units + plan.units);  // [phases]
   float* stage = reinterpret_cast<float*>(starts + (phases + 3) / 4 * 4) + warp * (ColumnTiles * 8 * stage_pitch);
 
   const int group = static_cast<int>(blockIdx.x) / plan.slots;
   const int64_t slot = static_cast<int>(blockIdx.x) % plan.slots;
-  const int64_t result_plane = int64_t{p.result[0]} * p.result[1] * p.result[2];
+  const int64_t result_plane = p.result_rows.plane_pitch;
 
-  if (plan.buffers == 2 && slot < plan.tile_count) fill_gather_tile(shared, plan, arguments.source, group, slot);
-  fill_weights(weights, plan, arguments.weight + group * p.weight_group);
+  const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(copied));
+  box_barrier_init(barrier);
+  box_barrier_init(barrier + 8);
+  if (box.planes > p.source_channels) clear_tiles(shared, plan.buffers * box.bytes);
+  __syncthreads();
+  // Tile number `turn` of this block, if there is one, on its way to its buffer.
+  const auto start = [&](int turn) {
+    const int64_t index = slot + int64_t{turn} * plan.slots;
+    if (index >= plan.tile_count) return false;
+    const int buffer = turn % plan.buffers;
+    start_box(shared + buffer * box.bytes, box, p.source_rows, gather_source(plan, arguments.source, group, index),
+              barrier + buffer * 8);
+    box_arrive(barrier + buffer * 8);
+    return true;
+  };
+  start(0);
+  fill_weights<Split>(weights, plan, arguments.weight + group * p.weight_group);
   build_units<T>(units, starts, plan, weight_words);
+  __syncthreads();
 
   const int column_groups = plan.result_tiles / ColumnTiles;
   const int items = plan.row_groups * column_groups * p.phases[0] * p.phases[1];
   int turn = 0;
   for (int64_t index = slot; index < plan.tile_count; index += plan.slots, ++turn) {
-    const float* tile = shared + (plan.buffers == 2 ? turn % 2 * tile_words : 0);
-    if (plan.buffers == 1) {
-      fill_gather_tile(shared, plan, arguments.source, group, index);
-      device::copy_async_wait<0>();
-    } else if (index + plan.slots < plan.tile_count) {
-      fill_gather_tile(shared + (turn + 1) % 2 * tile_words, plan, arguments.source, group, index + plan.slots);
-      device::copy_async_wait<1>();
+    const int buffer = turn % plan.buffers;
+    unsigned char* const here = shared + buffer * box.bytes;
+    if (plan.buffers == 2 && start(turn + 1)) {
+      box_wait<1>(barrier + buffer * 8, turn / 2);
     } else {
-      device::copy_async_wait<0>();
+      box_wait<0>(barrier + buffer * 8, turn / plan.buffers);
     }
-    __syncthreads();
+    const BoxPlace<T> source = gather_source(plan, arguments.source, group, index);
+    if (finish_box(here, box, p.source_rows, source)) __syncthreads();
+    const T* tile = reinterpret_cast<const T*>(here + box_shift(source));
 
-    const TilePlace place = tile_place(plan.tiles, shape.positions, static_cast<uint32_t>(index));
+    const TilePlace place = tile_place(plan.tiles, plan.tile.positions, static_cast<uint32_t>(index));
     T* result = arguments.result + (place.image * p.groups + group) * p.result_channels * result_plane;
     for (int item = warp; item < items; item += warps) {
-      const int row_group = item % plan.row_groups;
-      const int column_group = item / plan.row_groups % column_groups;
-      const int outer_phase = item / plan.row_groups / column_groups;
-      const int phase_d = outer_phase / p.phases[1];
-      const int phase_h = outer_phase % p.phases[1];
-      uint32_t w, h;
-      const uint32_t d = plan.by_height.divide(plan.by_row.divide(static_cast<uint32_t>(row_group), w), h);
+      uint32_t w, h, d, column, at_phase;
+      const uint32_t group_index =
+          plan.by_depth.divide(plan.by_height.divide(plan.by_row.divide(static_cast<uint32_t>(item), w), h), d);
+      const auto outer_phase = static_cast<int>(plan.by_column.divide(group_index, column));
+      const auto phase_d = static_cast<int>(plan.by_phase.divide(static_cast<uint32_t>(outer_phase), at_phase));
+      const auto phase_h = static_cast<int>(at_phase), column_group = static_cast<int>(column);
       const int q_d = static_cast<int>(d), q_h = static_cast<int>(h), q_w = static_cast<int>(w) * RowTiles * kSegment;
-      const float* base =
-          tile + (q_d * p.step[0] * shape.extent[1] + q_h * p.step[1]) * shape.row_pitch + q_w + lane / 4;
+      const T* base = tile + q_d * p.step[0] * pitch.depth + q_h * p.step[1] * pitch.height + q_w * p.step[2];
       const int channel0 = column_group * ColumnTiles * 8;
       const int channels = min(ColumnTiles * 8, p.result_channels - channel0);
 
@@ -247,7 +234,8 @@ __global__ void __launch_bounds__(kGatherThreads, 2)
             p.taps[0].count[phase_d] * p.taps[1].count[phase_h] * p.taps[2].count[phase_w] * plan.channel_blocks;
         const Unit* unit = units + starts[outer_phase * p.phases[2] + phase_w];
         float sums[RowTiles][ColumnTiles][4] = {};
-        sum_units<Split>(sums, unit, count, base + lane % 4 * shape.channel_pitch, weights + channel0 * 4 + lane);
+        sum_units<Split, Step>(sums, unit, count, base + lane / 4 * p.step[2] + lane % 4 * pitch.channel, p.step[2],
+                               weights + channel0 * 4 + lane);
 
         float* staged = stage + lane % 4 * 2 * stage_pitch + lane / 4 * p.phases[2] + phase_w;
         bool finite = true;
@@ -264,8 +252,8 @@ __global__ void __launch_bounds__(kGatherThreads, 2)
         }
         if (!__all_sync(0xffffffffu, finite)) {
           __syncwarp();
-          repair<RowTiles>(stage, stage_pitch, run, p.phases[2], phase_w, channels, unit, count, base - lane / 4,
-                           shape.channel_pitch, weights + channel0 * 4);
+          repair<RowTiles>(stage, stage_pitch, run, p.phases[2], phase_w, channels, unit, count, base, p.step[2],
+                           pitch.channel, weights + channel0 * 4);
         }
       }
       __syncwarp();
@@ -298,6 +286,7 @@ __global__ void __launch_bounds__(kGatherThreads, 2)
       __syncwarp();  // the stage may be overwritten
     }
     __syncthreads();  // the tile may be overwritten
+    if (plan.buffers == 1) start(turn + 1);
   }
 }
 

@@ -8,6 +8,9 @@
 namespace halo::cuda::conv::small_groups {
 namespace {
 
+/// Bytes modulo 128 between channels: lanes of one operand are 8 positions of 4 channels, or 4 of 8.
+constexpr int kGatherBank = 32;
+constexpr int kWeightBank = 16;
 constexpr int64_t kLargestExtent = int64_t{1} << 30;
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
@@ -30,58 +33,6 @@ DeviceLimits device_limits() {
 int to_int(int64_t value) { return static_cast<int>(value); }
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Sizes of the form along one axis.
-struct FormAxis {
-  int64_t input = 1, output = 1, kernel = 1, stride = 1, dilation = 1, padding = 0;
-};
-
-/// The axes of `p`. A width that the kernel passes through unchanged becomes part of the height above it, so that
-/// short last axes do not waste the width of a tile.
-std::array<FormAxis, 3> merged_axes(const ConvProblem& p) {
-  std::array<FormAxis, 3> axes;
-  for (std::size_t i = 0; i < 3; ++i) {
-    axes[i] = {p.input[i], p.output[i], p.kernel[i], p.stride[i], p.dilation[i], p.padding_before[i]};
-  }
-  for (int merges = 0; merges < 2; ++merges) {
-    const FormAxis& w = axes[2];
-    const FormAxis& h = axes[1];
-    const bool untouched = w.kernel == 1 && w.stride == 1 && w.padding == 0 && w.input == w.output;
-    if (!untouched || h.stride != 1) break;
-    axes[2] = {h.input * w.input, h.output * w.input, h.kernel, 1, h.dilation * w.input, h.padding * w.input};
-    axes[1] = axes[0];
-    axes[0] = {};
-  }
-  return axes;
-}
-
-void forward_taps(const FormAxis& axis, AxisTaps& taps, int& origin) {
-  origin = to_int(-axis.padding);
-  taps.count[0] = static_cast<int16_t>(axis.kernel);
-  for (int t = 0; t < axis.kernel; ++t) {
-    taps.tap[0][t] = static_cast<int16_t>(t);
-    taps.offset[0][t] = to_int(t * axis.dilation);
-  }
-}
-
-void backward_taps(const FormAxis& axis, AxisTaps& taps, int& origin) {
-  int64_t least = kLargestExtent;
-  for (int64_t phase = 0; phase < axis.stride; ++phase) {
-    int count = 0;
-    for (int64_t t = 0; t < axis.kernel; ++t) {
-      const int64_t scaled = phase + axis.padding - t * axis.dilation;
-      if (scaled % axis.stride != 0) continue;
-      taps.tap[phase][count] = static_cast<int16_t>(t);
-      taps.offset[phase][count++] = to_int(scaled / axis.stride);
-      least = std::min(least, scaled / axis.stride);
-    }
-    taps.count[phase] = static_cast<int16_t>(count);
-  }
-  origin = to_int(least);
-  for (int64_t phase = 0; phase < axis.stride; ++phase) {
-    for (int i = 0; i < taps.count[phase]; ++i) taps.offset[phase][i] -= origin;
-  }
-}
-
 int reach(const AxisTaps& taps, int phases) {
   int most = 0;
   for (int phase = 0; phase < phases; ++phase) {
@@ -90,59 +41,30 @@ int reach(const AxisTaps& taps, int phases) {
   return most;
 }
 
-GroupProblem group_problem(const ConvProblem& p, bool forward) {
-  GroupProblem g{};
-  const auto axes = merged_axes(p);
-  g.batch = p.batch;
-  g.groups = to_int(p.groups);
-  g.source_channels = to_int(forward ? p.in_channels_per_group() : p.out_channels_per_group());
-  g.result_channels = to_int(forward ? p.out_channels_per_group() : p.in_channels_per_group());
-  for (std::size_t i = 0; i < 3; ++i) {
-    const FormAxis& axis = axes[i];
-    g.source[i] = to_int(forward ? axis.input : axis.output);
-    g.result[i] = to_int(forward ? axis.output : axis.input);
-    g.kernel[i] = to_int(axis.kernel);
-    g.step[i] = forward ? to_int(axis.stride) : 1;
-    g.phases[i] = forward ? 1 : to_int(axis.stride);
-    if (forward) {
-      forward_taps(axis, g.taps[i], g.origin[i]);
-    } else {
-      backward_taps(axis, g.taps[i], g.origin[i]);
-    }
-  }
-  g.tap_pitch[2] = 1;
-  g.tap_pitch[1] = g.kernel[2];
-  g.tap_pitch[0] = g.kernel[1] * g.kernel[2];
-  const int64_t row = p.in_channels_per_group() * p.taps();
-  g.weight_group = p.out_channels_per_group() * row;
-  g.weight_result = forward ? row : p.taps();
-  g.weight_source = forward ? p.taps() : row;
-  return g;
-}
-
-/// `bank`: the channel pitch modulo 32, see GroupTile.
-GroupTile group_tile(const GroupProblem& g, const int (&positions)[3], int bank) {
+/// Threads own `positions` and read the box of `channels` planes; `bank`: see row_box.
+GroupTile group_tile(const GroupProblem& g, const int (&positions)[3], int channels, std::size_t element_size,
+                     int bank) {
   GroupTile tile{};
   for (int axis = 0; axis < 3; ++axis) {
     tile.positions[axis] = positions[axis];
     tile.extent[axis] = (positions[axis] - 1) * g.step[axis] + reach(g.taps[axis], g.phases[axis]) + 1;
   }
-  tile.remainder_pitch = to_int(divide_up(tile.extent[2], g.step[2]));
-  tile.row_pitch = tile.remainder_pitch * g.step[2];
-  const int plane = tile.extent[0] * tile.extent[1] * tile.row_pitch;
-  tile.channel_pitch = plane + (bank + 32 - plane % 32) % 32;
-  tile.by_depth = FastDivide(static_cast<uint32_t>(tile.extent[0]));
-  tile.by_height = FastDivide(static_cast<uint32_t>(tile.extent[1]));
-  tile.by_step = FastDivide(static_cast<uint32_t>(g.step[2]));
+  tile.box = row_box(g.source_rows, channels, tile.extent[0], tile.extent[1], tile.extent[2],
+                     static_cast<int>(element_size), bank);
   return tile;
 }
 
-/// Warp instructions to fill `channels` of a tile.
-double fill_instructions(const GroupTile& tile, int step, int channels, std::size_t element_size) {
-  const double rows = double(channels) * tile.extent[0] * tile.extent[1];
-  const double runs = std::ceil(tile.extent[2] / 32.0);
-  return rows * (element_size == 4 ? 30 + (step <= 2 ? 9 : 20) * runs : 34 + 18 * runs);
+/// The tile of the upstream gradient that goes with positions of `x`.
+GroupTile gradient_tile(const GroupProblem& g, const GroupTile& x, int channels, std::size_t element_size) {
+  GroupTile y{};
+  for (int axis = 0; axis < 3; ++axis) y.extent[axis] = y.positions[axis] = x.positions[axis];
+  y.box = row_box(g.result_rows, channels, y.extent[0], y.extent[1], y.extent[2], static_cast<int>(element_size),
+                  kWeightBank);
+  return y;
 }
+
+/// Warp instructions to fill a tile: half a warp instruction an instruction, the rest by the copy engine.
+double fill_instructions(const GroupTile& tile) { return 1000 + 14.0 * tile.box.rows(); }
 
 /// Blocks a multiprocessor holds.
 double resident_blocks(const DeviceLimits& limits, std::size_t shared_bytes, int warps) {
@@ -165,15 +87,17 @@ void complete(GatherPlan& plan, const DeviceLimits& limits, std::size_t element_
   plan.units = taps * plan.channel_blocks + phases;  // each phase may need one to be even
   plan.units += plan.units % 2;
   const int run = kSegment * g.phases[2];
-  const int64_t tile_words = int64_t{plan.channel_blocks} * kChannelBlock * tile.channel_pitch;
-  const int64_t weight_words = int64_t{taps * plan.channel_blocks + 1} * plan.result_tiles * 32;
+  const int64_t weight_words = int64_t{taps * plan.channel_blocks + 1} * plan.result_tiles * 32 * (split ? 2 : 1);
   const int64_t stage_words = int64_t{plan.warps} * plan.column_tiles * 8 * (plan.row_tiles * run + 4);
-  const int64_t words = plan.buffers * tile_words + weight_words + 2 * plan.units + (phases + 3) / 4 * 4 + stage_words;
-  plan.shared_bytes = static_cast<std::size_t>(words) * 4;
+  const int64_t words = weight_words + 2 * plan.units + (phases + 3) / 4 * 4 + stage_words;
+  plan.shared_bytes = static_cast<std::size_t>(int64_t{plan.buffers} * tile.box.bytes + words * 4);
   const int groups_w = tile.positions[2] / (kSegment * plan.row_tiles);
   plan.row_groups = tile.positions[0] * tile.positions[1] * groups_w;
   plan.by_row = FastDivide(static_cast<uint32_t>(groups_w));
   plan.by_height = FastDivide(static_cast<uint32_t>(tile.positions[1]));
+  plan.by_depth = FastDivide(static_cast<uint32_t>(tile.positions[0]));
+  plan.by_column = FastDivide(static_cast<uint32_t>(plan.result_tiles / plan.column_tiles));
+  plan.by_phase = FastDivide(static_cast<uint32_t>(g.phases[1]));
   plan.tile_count = g.batch;
   for (int axis = 0; axis < 3; ++axis) {
     const int64_t tiles = divide_up(divide_up(g.result[axis], g.phases[axis]), tile.positions[axis]);
@@ -189,16 +113,15 @@ void complete(GatherPlan& plan, const DeviceLimits& limits, std::size_t element_
   const double column_groups = plan.result_tiles / plan.column_tiles;
   const double products = plan.row_tiles * plan.column_tiles;
   const double step =
-      4 + plan.row_tiles * (split ? 16 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 5 : 3);
+      4 + plan.row_tiles * (split ? 12 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 5 : 3);
   const double stage = phases * (products * 4 * 3 + 30);
   const double write = g.phases[0] * g.phases[1] * (60 + plan.row_tiles * run / 32.0 * (8 + 8 * plan.column_tiles * 5));
   const double items = plan.row_groups * column_groups * g.phases[0] * g.phases[1];
   const double busy = items / (std::ceil(items / plan.warps) * plan.warps);
   const double work = plan.row_groups * column_groups * (plan.units / 2.0 * step + stage + write + 40);
-  const double instructions =
-      fill_instructions(tile, g.step[2], plan.channel_blocks * kChannelBlock, element_size) + work / busy;
+  const double instructions = fill_instructions(tile) + work / busy;
   const double results = double(g.result_channels) * tile.positions[0] * tile.positions[1] * tile.positions[2] * phases;
-  const double bytes = (double(tile_words) + results) * double(element_size);
+  const double bytes = tile.box.bytes + results * double(element_size);
   const double cycles = tile_cycles(instructions, bytes, resident, plan.warps, plan.buffers == 2 || resident > 2);
   const double tiles_each = double(divide_up(plan.tile_count, plan.slots));
   const double concurrent = std::max(1.0, double(plan.blocks) / limits.multiprocessors);
@@ -206,26 +129,12 @@ void complete(GatherPlan& plan, const DeviceLimits& limits, std::size_t element_
   plan.predicted_ms = 5e-3 + (tiles_each * concurrent * cycles + weights) / 1.7e6;
 }
 
-/// The tile of the upstream gradient that goes with positions of `x`.
-GroupTile gradient_tile(const GroupTile& x) {
-  GroupTile y{};
-  for (int axis = 0; axis < 3; ++axis) y.extent[axis] = y.positions[axis] = x.positions[axis];
-  y.remainder_pitch = y.row_pitch = y.positions[2];
-  const int plane = y.extent[0] * y.extent[1] * y.row_pitch;
-  y.channel_pitch = plane + (36 - plane % 32) % 32;
-  y.by_depth = FastDivide(static_cast<uint32_t>(y.extent[0]));
-  y.by_height = FastDivide(static_cast<uint32_t>(y.extent[1]));
-  return y;
-}
-
 /// As for GatherPlan.
-void complete(WeightPlan& plan, const DeviceLimits& limits, std::size_t element_size, bool split) {
+void complete(WeightPlan& plan, const DeviceLimits& limits, bool split) {
   const GroupProblem& g = plan.problem;
-  const int y_channels = plan.column_groups * plan.column_tiles * 8;
-  const int64_t tile_words =
-      int64_t{plan.set_channels} * plan.x.channel_pitch + int64_t{y_channels} * plan.y.channel_pitch;
+  const int64_t tile_bytes = plan.x.box.bytes + plan.y.box.bytes;
   const int64_t sum_words = int64_t{plan.warps} * plan.row_tiles * plan.column_tiles * 128;
-  plan.shared_bytes = static_cast<std::size_t>(std::max(tile_words * plan.buffers, sum_words)) * 4;
+  plan.shared_bytes = static_cast<std::size_t>(std::max(tile_bytes * plan.buffers, sum_words * 4));
   plan.tile_count = g.batch;
   for (int axis = 0; axis < 3; ++axis) {
     const int64_t tiles = divide_up(g.result[axis], plan.y.positions[axis]);
@@ -253,35 +162,17 @@ void complete(WeightPlan& plan, const DeviceLimits& limits, std::size_t element_
   plan.splits = to_int(std::min({std::max(wave, needed), plan.tile_count, most}));
   plan.blocks = int64_t{g.groups} * plan.sets * plan.splits;
 
-  const double fill = fill_instructions(plan.x, g.step[2], plan.set_channels, element_size) +
-                      fill_instructions(plan.y, 1, y_channels, element_size);
+  const double fill = fill_instructions(plan.x) + fill_instructions(plan.y);
   const double products = plan.row_tiles * plan.column_tiles;
   const double step =
-      14 + plan.row_tiles * (split ? 16 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 4 : 2);
+      14 + plan.row_tiles * (split ? 12 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 4 : 2);
   const double busy = double(items) / (double(plan.item_sets) * plan.warps / plan.position_splits);
   const double work = items * (double(positions) / 8) * step / plan.item_sets / busy;
-  const double bytes = double(tile_words) * double(element_size);
+  const auto bytes = double(tile_bytes);
   const double cycles = tile_cycles(fill + work, bytes, resident, plan.warps, plan.buffers == 2);
   const double concurrent = std::max(1.0, double(plan.blocks) / limits.multiprocessors);
   plan.predicted_ms = 9e-3 + double(divide_up(plan.tile_count, plan.splits)) * concurrent * cycles / 1.7e6;
 }
-
-}  // namespace
-
-bool small_groups_fit(const ConvProblem& p) {
-  if (p.x_numel() == 0 || p.y_numel() == 0 || p.w_numel() == 0) return false;
-  for (const FormAxis& axis : merged_axes(p)) {
-    const bool fits = std::max(axis.input, axis.output) < kLargestExtent && axis.kernel <= kMostAxisTaps &&
-                      axis.stride <= kMostPhases && axis.dilation * axis.kernel < kLargestExtent / 2 &&
-                      std::abs(axis.padding) < kLargestExtent / 2 && axis.output * axis.stride < kLargestExtent;
-    if (!fits) return false;
-  }
-  const int64_t fewest = std::min(p.in_channels_per_group(), p.out_channels_per_group());
-  const int64_t most = std::max(p.in_channels_per_group(), p.out_channels_per_group());
-  return p.groups < kLargestExtent && (most <= 16 || (fewest <= 4 && most <= 64));
-}
-
-namespace {
 
 /// The last result of `search` on this thread: dispatch asks for the same plan several times a call.
 template <class Plan, class Search>
@@ -320,12 +211,11 @@ void visit_gather_plans(const ConvProblem& problem, ConvPass pass, std::size_t e
       if (h > wanted[1]) continue;
       for (const int d : {1, 2, 4}) {
         if (d > wanted[0] || w * h * d > 2048) continue;
-        plan.tile = group_tile(g, {d, h, w}, 8);
-        for (int choice = 0; choice < 8; ++choice) {
-          plan.warps = choice & 1 ? 8 : 4;
-          plan.buffers = choice & 2 ? 2 : 1;
-          plan.row_tiles = choice & 4 ? 4 : 2;
-          if (plan.buffers == 2 && element_size != 4) continue;         // the copies of half types are not asynchronous
+        plan.tile = group_tile(g, {d, h, w}, plan.channel_blocks * kChannelBlock, element_size, kGatherBank);
+        for (int choice = 0; choice < 12; ++choice) {
+          plan.warps = 4 << choice / 4;
+          plan.buffers = choice & 1 ? 2 : 1;
+          plan.row_tiles = choice & 2 ? 4 : 2;
           if (plan.row_tiles == 4 && plan.column_tiles == 4) continue;  // more sums than registers
           if (w % (plan.row_tiles * kSegment) != 0) continue;
           complete(plan, limits, element_size, split);
@@ -354,15 +244,15 @@ void visit_weight_plans(const ConvProblem& problem, std::size_t element_size, bo
       if (h > g.result[1]) continue;
       for (const int d : {1, 2, 4}) {
         if (d > g.result[0] || w * h * d > 2048) continue;
-        plan.x = group_tile(g, {d, h, w}, 4);
-        plan.y = gradient_tile(plan.x);
         for (plan.set_channels = g.source_channels;; plan.set_channels /= 2) {
+          plan.x = group_tile(g, {d, h, w}, plan.set_channels, element_size, kWeightBank);
+          plan.y = gradient_tile(g, plan.x, plan.column_groups * plan.column_tiles * 8, element_size);
           plan.rows = plan.set_channels * to_int(problem.taps());
           plan.row_groups = to_int(divide_up(plan.rows, plan.row_tiles * 16));
-          for (const int buffers : {1, 2}) {
-            if (buffers == 2 && element_size != 4) continue;
-            plan.buffers = buffers;
-            complete(plan, limits, element_size, split);
+          for (int choice = 0; choice < 4; ++choice) {
+            plan.buffers = choice & 1 ? 2 : 1;
+            plan.warps = choice & 2 ? 16 : 8;
+            complete(plan, limits, split);
             const bool fits =
                 plan.shared_bytes <= limits.shared && plan.blocks <= kMostBlocks && plan.tile_count < kLargestExtent;
             if (fits) visit(plan);

@@ -10,70 +10,64 @@
 
 namespace halo::cuda::conv::small_groups {
 
-inline constexpr int kWeightThreads = 256;
+inline constexpr int kWeightThreads = 512;
 inline constexpr int kWeightPromoteEvery = 2;
 
-/// Copies tile `index` (over the batch) of both operands into shared memory.
+/// Where the boxes of tile `index` (over the batch) of both operands lie.
 template <class T>
-__device__ __forceinline__ void fill_weight_tiles(float* x_tile, float* y_tile, const WeightPlan& plan,
-                                                  const WeightArguments<T>& arguments, int group, int first_channel,
-                                                  uint32_t index) {
-  const GroupProblem& p = plan.problem;
-  TileSource<T> x, y;
-#pragma unroll
-  for (int axis = 2; axis >= 0; --axis) {
-    uint32_t at;
-    index = plan.tiles[axis].divide(index, at);
-    y.first[axis] = static_cast<int>(at) * plan.y.positions[axis];
-    x.first[axis] = y.first[axis] * p.step[axis] + p.origin[axis];
-    x.extents[axis] = p.source[axis];
-    y.extents[axis] = p.result[axis];
+struct WeightSources {
+  BoxPlace<T> x, y;
+
+  __device__ WeightSources(const WeightPlan& plan, const WeightArguments<T>& arguments, int group, int first_channel,
+                           uint32_t index) {
+    const GroupProblem& p = plan.problem;
+    const TilePlace place = tile_place(plan.tiles, plan.y.positions, index);
+    const int64_t image_group = place.image * p.groups + group;
+    x = tile_source(p, place,
+                    arguments.x + (image_group * p.source_channels + first_channel) * p.source_rows.plane_pitch,
+                    plan.set_channels);
+    y = {arguments.y + image_group * p.result_channels * p.result_rows.plane_pitch +
+             place.q0[0] * p.result_rows.outer_pitch + place.q0[1] * p.result_rows.inner_pitch + place.q0[2],
+         p.result_channels, place.q0[0], place.q0[1], place.q0[2]};
   }
-  const int64_t image_group = int64_t{index} * p.groups + group;
-  x.plane = int64_t{p.source[0]} * p.source[1] * p.source[2];
-  y.plane = int64_t{p.result[0]} * p.result[1] * p.result[2];
-  x.data = arguments.x + (image_group * p.source_channels + first_channel) * x.plane;
-  y.data = arguments.y + image_group * p.result_channels * y.plane;
-  x.channels = plan.set_channels;
-  y.channels = p.result_channels;
-  x.step = p.step[2];
-  y.step = 1;
-  fill_tile(x_tile, plan.x, x, plan.set_channels);
-  fill_tile(y_tile, plan.y, y, plan.column_groups * plan.column_tiles * 8);
-}
+};
 
 /// Products of 8 positions, added to `part`.
-template <bool Split, int RowTiles, int ColumnTiles>
-__device__ __forceinline__ void multiply_positions(float (&part)[RowTiles][ColumnTiles][4], const float* x,
-                                                   const int (&offsets)[RowTiles][2], const float* y, int y_pitch) {
+template <bool Split, int Step, class T, int RowTiles, int ColumnTiles>
+__device__ __forceinline__ void multiply_positions(float (&part)[RowTiles][ColumnTiles][4], const T* x,
+                                                   const int (&offsets)[RowTiles][2], int any_step, const T* y,
+                                                   int y_pitch) {
+  const int four = 4 * (Step == 0 ? any_step : Step);
   Operand<2, Split> b[ColumnTiles];
 #pragma unroll
   for (int n = 0; n < ColumnTiles; ++n) {
-    b[n].set(0, y[n * 8 * y_pitch]);
-    b[n].set(1, y[n * 8 * y_pitch + 4]);
+    b[n].set(0, StoredWeight<Split>(device::to_accumulator(y[n * 8 * y_pitch])));
+    b[n].set(1, StoredWeight<Split>(device::to_accumulator(y[n * 8 * y_pitch + 4])));
   }
   Operand<4, Split> a[RowTiles];
 #pragma unroll
   for (int m = 0; m < RowTiles; ++m) {
-    a[m].set(0, x[offsets[m][0]]);
-    a[m].set(1, x[offsets[m][1]]);
-    a[m].set(2, x[offsets[m][0] + 4]);
-    a[m].set(3, x[offsets[m][1] + 4]);
+    a[m].set(0, device::to_accumulator(x[offsets[m][0]]));
+    a[m].set(1, device::to_accumulator(x[offsets[m][1]]));
+    a[m].set(2, device::to_accumulator(x[offsets[m][0] + four]));
+    a[m].set(3, device::to_accumulator(x[offsets[m][1] + four]));
   }
   multiply_tiles<Split>(part, a, b);
 }
 
-template <class T, bool Split, int RowTiles, int ColumnTiles>
-__global__ void __launch_bounds__(kWeightThreads, 2)
+/// Step: as in gather_kernel.
+template <class T, bool Split, int Step, int RowTiles, int ColumnTiles>
+__global__ void __launch_bounds__(kWeightThreads)
     weight_kernel(const __grid_constant__ WeightPlan plan, const __grid_constant__ WeightArguments<T> arguments) {
-  extern __shared__ __align__(16) float shared[];
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ uint64_t copied[2];
   constexpr int kSums = RowTiles * ColumnTiles * 4;  // of a lane
   const GroupProblem& p = plan.problem;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
-  const int y_channels = plan.column_groups * ColumnTiles * 8;
-  const int x_words = plan.set_channels * plan.x.channel_pitch;
-  const int buffer_words = x_words + y_channels * plan.y.channel_pitch;
+  const RowBox &x_box = plan.x.box, &y_box = plan.y.box;
+  const TilePitch<T> x_pitch(x_box), y_pitch(y_box);
+  const int buffer_bytes = x_box.bytes + y_box.bytes;
 
   uint32_t block = blockIdx.x;
   const uint32_t split = block % static_cast<unsigned>(plan.splits);
@@ -100,8 +94,8 @@ __global__ void __launch_bounds__(kWeightThreads, 2)
       const int column = p.taps[2].offset[0][tap % p.kernel[2]];
       const int height = p.taps[1].offset[0][tap / p.kernel[2] % p.kernel[1]];
       const int depth = p.taps[0].offset[0][tap / p.tap_pitch[0]];
-      offsets[m][half] = channel * plan.x.channel_pitch + (depth * plan.x.extent[1] + height) * plan.x.row_pitch +
-                         column % p.step[2] * plan.x.remainder_pitch + column / p.step[2] + lane % 4;
+      offsets[m][half] =
+          channel * x_pitch.channel + depth * x_pitch.depth + height * x_pitch.height + column + lane % 4 * p.step[2];
     }
   }
 
@@ -109,32 +103,47 @@ __global__ void __launch_bounds__(kWeightThreads, 2)
   const int steps = plan.y.positions[0] * plan.y.positions[1] * plan.y.positions[2] / 8;
   const int tiles = static_cast<int>(plan.tile_count);
   const int stride = plan.splits;
-  if (plan.buffers == 2 && static_cast<int>(split) < tiles) {
-    fill_weight_tiles(shared, shared + x_words, plan, arguments, group, first_channel, split);
-  }
-  for (int tile = static_cast<int>(split), turn = 0; tile < tiles; tile += stride, ++turn) {
-    float* x_tile = shared + (plan.buffers == 2 ? turn % 2 * buffer_words : 0);
-    if (plan.buffers == 1) {
-      fill_weight_tiles(x_tile, x_tile + x_words, plan, arguments, group, first_channel, static_cast<uint32_t>(tile));
-      device::copy_async_wait<0>();
-    } else if (tile + stride < tiles) {
-      float* next = shared + (turn + 1) % 2 * buffer_words;
-      fill_weight_tiles(next, next + x_words, plan, arguments, group, first_channel,
-                        static_cast<uint32_t>(tile + stride));
-      device::copy_async_wait<1>();
-    } else {
-      device::copy_async_wait<0>();
-    }
-    __syncthreads();
 
-    const float* y_lane =
-        x_tile + x_words + (column_group * ColumnTiles * 8 + lane / 4) * plan.y.channel_pitch + lane % 4;
+  const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(copied));
+  box_barrier_init(barrier);
+  box_barrier_init(barrier + 8);
+  if (y_box.planes > p.result_channels) clear_tiles(shared, plan.buffers * buffer_bytes);
+  __syncthreads();
+  // Tile number `turn` of this block, if there is one, on its way to its buffer.
+  const auto start = [&](int turn) {
+    const int tile = static_cast<int>(split) + turn * stride;
+    if (tile >= tiles) return false;
+    const WeightSources<T> sources(plan, arguments, group, first_channel, static_cast<uint32_t>(tile));
+    const int buffer = turn % plan.buffers;
+    start_box(shared + buffer * buffer_bytes, x_box, p.source_rows, sources.x, barrier + buffer * 8);
+    start_box(shared + buffer * buffer_bytes + x_box.bytes, y_box, p.result_rows, sources.y, barrier + buffer * 8);
+    box_arrive(barrier + buffer * 8);
+    return true;
+  };
+  start(0);
+  for (int tile = static_cast<int>(split), turn = 0; tile < tiles; tile += stride, ++turn) {
+    const int buffer = turn % plan.buffers;
+    unsigned char* const here = shared + buffer * buffer_bytes;
+    if (plan.buffers == 2 && start(turn + 1)) {
+      box_wait<1>(barrier + buffer * 8, turn / 2);
+    } else {
+      box_wait<0>(barrier + buffer * 8, turn / plan.buffers);
+    }
+    const WeightSources<T> sources(plan, arguments, group, first_channel, static_cast<uint32_t>(tile));
+    const bool wrote_x = finish_box(here, x_box, p.source_rows, sources.x);
+    const bool wrote_y = finish_box(here + x_box.bytes, y_box, p.result_rows, sources.y);
+    if (wrote_x || wrote_y) __syncthreads();
+
+    const T* const x_tile = reinterpret_cast<const T*>(here + box_shift(sources.x));
+    const T* const y_lane = reinterpret_cast<const T*>(here + x_box.bytes + box_shift(sources.y)) +
+                            (column_group * ColumnTiles * 8 + lane / 4) * y_pitch.channel + lane % 4;
     const auto multiply_step = [&](float(&part)[RowTiles][ColumnTiles][4], int step) {
       uint32_t w, h;
       const uint32_t d = plan.by_plane.divide(plan.by_row.divide(static_cast<uint32_t>(step), w), h);
-      const int row = static_cast<int>(d) * p.step[0] * plan.x.extent[1] + static_cast<int>(h) * p.step[1];
-      multiply_positions<Split>(part, x_tile + row * plan.x.row_pitch + static_cast<int>(w) * 8, offsets,
-                                y_lane + step * 8, plan.y.channel_pitch);
+      const auto depth = static_cast<int>(d), height = static_cast<int>(h), column = static_cast<int>(w) * 8;
+      multiply_positions<Split, Step>(
+          part, x_tile + depth * p.step[0] * x_pitch.depth + height * p.step[1] * x_pitch.height + column * p.step[2],
+          offsets, p.step[2], y_lane + depth * y_pitch.depth + height * y_pitch.height + column, y_pitch.channel);
     };
     if (item < items) {
       const int apart = plan.position_splits;
@@ -153,15 +162,17 @@ __global__ void __launch_bounds__(kWeightThreads, 2)
       }
     }
     __syncthreads();  // the tile may be overwritten
+    if (plan.buffers == 1) start(turn + 1);
   }
 
   // The warps of one set of weights, added up in float64. [warp][kSums][lane]
+  float* const all_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int m = 0; m < RowTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < ColumnTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) shared[(warp * kSums + (m * ColumnTiles + n) * 4 + i) * 32 + lane] = sums[m][n][i];
+      for (int i = 0; i < 4; ++i) all_sums[(warp * kSums + (m * ColumnTiles + n) * 4 + i) * 32 + lane] = sums[m][n][i];
     }
   }
   __syncthreads();
@@ -175,7 +186,7 @@ __global__ void __launch_bounds__(kWeightThreads, 2)
     if (of_item >= items || row >= plan.rows || column >= p.result_channels) continue;
     double sum = 0;
     for (int w = 0; w < plan.position_splits; ++w) {
-      sum += shared[((slot * plan.position_splits + w) * kSums) * 32 + at];
+      sum += all_sums[((slot * plan.position_splits + w) * kSums) * 32 + at];
     }
     const int64_t weight = group * p.weight_group + column * p.weight_result +
                            (first_channel + row % plan.set_channels) * p.weight_source + row / plan.set_channels;

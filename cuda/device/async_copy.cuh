@@ -5,6 +5,8 @@
 
 namespace halo::cuda::device {
 
+inline constexpr int kGranule = 16;  ///< bytes of the widest copy of a thread
+
 /// `Bytes` (4, 8 or 16, both addresses aligned to as much); reads only `source_bytes` of them and writes zeros for the
 /// rest, so that with 0 the global address is not touched.
 template <int Bytes>

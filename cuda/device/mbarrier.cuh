@@ -24,6 +24,11 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+/// Adds `bytes` to what the phase waits for, without arriving.
+__device__ __forceinline__ void barrier_expect_more(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n .reg .pred done;\n"

@@ -1,11 +1,13 @@
-// Causal depthwise convolution with a carried state: a thread an element, sums over the taps in order. Weight gradients
-// are folds over batch and time (reduce/fold.cuh).
+// Causal depthwise convolution with a carried state. Long rows: causal_conv1d_tile.cuh. Short rows, such as the steps
+// of decoding, and a reach of thousands of positions: a thread an element, sums over the taps in the same order, weight
+// gradients as folds over batch and time (reduce/fold.cuh).
 #include <halo/core/copy.h>
 #include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/scalar_math.h>
 
 #include "../device/map.cuh"
 #include "../reduce/fold.cuh"
+#include "causal_conv1d_tile.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -160,6 +162,88 @@ void parameter_gradients(const CausalConv1dProblem& problem, const Operands<T>& 
   }
 }
 
+/// Whether rows are long enough for blocks of their own, and their reach fits in shared memory.
+bool is_tiled(const CausalConv1dProblem& p) {
+  constexpr int64_t kShortest = 256, kLongestReach = 2048, kMostBlocks = int64_t{1} << 30;
+  return p.length >= kShortest && p.length < kMostBlocks && p.state_length() <= kLongestReach &&
+         p.batch * p.channels * (p.length / causal::kTileThreads + 1) < kMostBlocks;
+}
+
+/// Operands, and rows divided into tiles. `reaches`: how often a tile of x has the reach of the taps.
+template <class T>
+causal::TileParams<T> tile_params(const CausalConv1dProblem& p, const CausalConv1dTensors& t, int64_t most_columns,
+                                  int reaches) {
+  causal::TileParams<T> tile{};
+  tile.x = t.x.data<T>();
+  tile.weight = t.weight.data<T>();
+  tile.bias = data_or_null<T>(t.bias);
+  tile.state = data_or_null<T>(t.state);
+  tile.silu = p.silu;
+  tile.channels = static_cast<int>(p.channels);
+  tile.length = static_cast<int>(p.length);
+  tile.kernel = static_cast<int>(p.kernel);
+  tile.dilation = static_cast<int>(p.dilation);
+  tile.reach = static_cast<int>(p.state_length());
+  const int64_t tiles = (p.length + most_columns - 1) / most_columns;
+  tile.columns = static_cast<int>((p.length + tiles - 1) / tiles);
+  tile.tiles = FastDivide(static_cast<uint32_t>(tiles));
+  tile.by_channel = FastDivide(static_cast<uint32_t>(p.channels));
+  tile.splits = static_cast<int>(p.batch * tiles);
+  tile.rows.width = tile.length;
+  tile.x_box = conv::row_box(tile.rows, 1, 1, 1, tile.columns + int64_t{reaches} * tile.reach, sizeof(T));
+  tile.g_box = conv::row_box(tile.rows, 1, 1, 1, tile.columns + int64_t{tile.reach}, sizeof(T));
+  return tile;
+}
+
+/// Calls f with the number of taps as a constant: 2, 3, 4, or 0 for all others.
+template <class F>
+void with_taps(int kernel, F&& f) {
+  switch (kernel) {
+    case 2: return f(std::integral_constant<int, 2>{});
+    case 3: return f(std::integral_constant<int, 3>{});
+    case 4: return f(std::integral_constant<int, 4>{});
+    default: return f(std::integral_constant<int, 0>{});
+  }
+}
+
+template <class T>
+void forward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands, const Tensor& y) {
+  const DeviceScope scope(y.device());
+  causal::TileParams<T> tile = tile_params<T>(problem, operands, 32768 / sizeof(T), 1);
+  tile.y = y.data<T>();
+  const dim3 blocks(static_cast<unsigned>(int64_t{tile.splits} * tile.channels));
+  with_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
+    launch("causal_conv1d", causal::forward_kernel<T, K>, blocks, causal::kTileThreads,
+           static_cast<std::size_t>(tile.x_box.bytes), scope.stream(), tile);
+  });
+}
+
+template <class T>
+void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
+                    const CausalConv1dResult& grads, const CausalConv1dTensors& into) {
+  const Device device = operands.x.device();
+  const DeviceScope scope(device);
+  causal::TileParams<T> tile = tile_params<T>(problem, operands, 16384 / sizeof(T), 2);
+  tile.g = data_or_null<T>(grads.y);
+  tile.g_state = data_or_null<T>(grads.final_state);
+  tile.dx = data_or_null<T>(into.x);
+  tile.dstate = data_or_null<T>(into.state);
+  const bool parameters = into.weight.defined() || into.bias.defined();
+  const int64_t sums = problem.channels * (problem.kernel + 1);
+  const Storage partials(parameters ? static_cast<std::size_t>(sums * tile.splits) * sizeof(double) : 0, device);
+  tile.partials = parameters ? static_cast<double*>(partials.data()) : nullptr;
+  const dim3 blocks(static_cast<unsigned>(int64_t{tile.splits} * tile.channels));
+  with_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
+    launch("causal_conv1d_backward", causal::backward_kernel<T, K>, blocks, causal::kTileThreads,
+           static_cast<std::size_t>(tile.x_box.bytes + tile.g_box.bytes), scope.stream(), tile);
+  });
+  if (!parameters) return;
+  constexpr int kWarps = causal::kTileThreads / 32;
+  launch("causal_conv1d_backward", causal::parameter_kernel<T>,
+         dim3(static_cast<unsigned>((sums + kWarps - 1) / kWarps)), causal::kTileThreads, 0, scope.stream(),
+         tile.partials, sums, tile.kernel, tile.splits, data_or_null<T>(into.weight), data_or_null<T>(into.bias));
+}
+
 }  // namespace
 
 void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
@@ -167,9 +251,13 @@ void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1
   const int64_t numel = problem.batch * problem.channels * problem.length;
   dispatch_float("causal_conv1d", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
     const Operands<T> p(problem, operands);
-    generate<true>("causal_conv1d",
-                   Forward<T>{p, Divide(problem.length, numel), Divide(problem.channels, numel), problem.silu},
-                   Elements<T>{result.y});
+    if (is_tiled(problem)) {
+      forward_tiled<T>(problem, operands, result.y);
+    } else {
+      generate<true>("causal_conv1d",
+                     Forward<T>{p, Divide(problem.length, numel), Divide(problem.channels, numel), problem.silu},
+                     Elements<T>{result.y});
+    }
     if (!result.final_state.defined()) return;
     generate<true>("causal_conv1d", FinalState<T>{p, Divide(p.state_length, result.final_state.numel())},
                    Elements<T>{result.final_state});
@@ -180,6 +268,7 @@ void causal_conv1d_backward(const CausalConv1dProblem& problem, const CausalConv
                             const CausalConv1dResult& grads, const CausalConv1dTensors& into) {
   const int64_t numel = problem.batch * problem.channels * problem.length;
   dispatch_float("causal_conv1d_backward", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
+    if (numel > 0 && is_tiled(problem)) return backward_tiled<T>(problem, operands, grads, into);
     const Operands<T> p(problem, operands);
     const Divide length(problem.length, numel), channels(problem.channels, numel);
     Tensor g = grads.y;

@@ -319,9 +319,11 @@ TEST_F(Gpu, CausalConv1d) {
   for (ActivationKind kind : {ActivationKind::None, ActivationKind::Silu}) {
     for (int64_t dilation : {int64_t{1}, int64_t{3}}) {
       const CausalConv1dOptions options{.dilation = dilation, .activation = kind};
-      for (int64_t length : {int64_t{1}, int64_t{2}, int64_t{131}}) {
-        compare("causal_conv1d", {randn({3, 5, length}), randn({5, 4}), randn({5})},
-                with_gradients([&](const Tensors& t) { return causal_conv1d(t[0], t[1], t[2], options); }));
+      for (int64_t length : {1, 2, 131, 257, 1031, 9001}) {  // short rows and tiles of long ones have their own kernels
+        for (int64_t kernel : {1, 2, 3, 4, 7}) {
+          compare("causal_conv1d", {randn({3, 5, length}), randn({5, kernel}), randn({5})},
+                  with_gradients([&](const Tensors& t) { return causal_conv1d(t[0], t[1], t[2], options); }));
+        }
         compare("with state", {randn({3, 5, length}), randn({5, 4}), randn({5}), randn({3, 5, 3 * dilation})},
                 with_gradients([&](const Tensors& t) {
                   const auto result = causal_conv1d_with_state(t[0], t[1], t[2], t[3], options);

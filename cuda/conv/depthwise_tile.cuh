@@ -1,0 +1,122 @@
+// Which part of a problem a block works on.
+#pragma once
+
+#include <cstdint>
+
+#include "depthwise.h"
+#include "row_box.cuh"
+
+namespace halo::cuda::conv::depthwise {
+
+/// A block's first slice and its first result.
+struct MarchTile {
+  int64_t outer;
+  int64_t plane;
+  int planes;  ///< slices that exist
+  int march, inner, column;
+};
+
+__device__ __forceinline__ MarchTile march_tile(const MarchGeometry& g, uint32_t index) {
+  uint32_t column, inner, strip, plane;
+  index = g.column_tiles.divide(index, column);
+  index = g.inner_tiles.divide(index, inner);
+  index = g.strips.divide(index, strip);
+  index = g.plane_tiles.divide(index, plane);
+  MarchTile tile;
+  tile.outer = index;
+  tile.plane = int64_t{plane} * g.planes;
+  tile.planes = static_cast<int>(min(int64_t{g.planes}, g.plane_count - tile.plane));
+  tile.march = g.column_step != 0 ? 0 : static_cast<int>(strip) * g.strip;
+  tile.inner = static_cast<int>(inner * g.inner.divisor);
+  tile.column = static_cast<int>(column * 2 * g.columns.divisor) * (g.column_step != 0 ? g.strip : 1);
+  return tile;
+}
+
+/// Two result columns of a tile: offsets from the first. Half types: neighbours, so that a word holds both.
+struct MarchItem {
+  int plane, inner, column;
+};
+template <class T>
+__device__ __forceinline__ int columns_apart(const MarchGeometry& g) {
+  return sizeof(T) == 4 ? static_cast<int>(g.columns.divisor) : 1;
+}
+
+__device__ __forceinline__ int march_items(const MarchGeometry& g, const MarchTile& tile) {
+  return tile.planes * static_cast<int>(g.inner.divisor * g.columns.divisor);
+}
+
+template <class T>
+__device__ __forceinline__ MarchItem march_item(const MarchGeometry& g, int index) {
+  uint32_t column, inner;
+  const uint32_t plane = g.inner.divide(g.columns.divide(static_cast<uint32_t>(index), column), inner);
+  return {static_cast<int>(plane), static_cast<int>(inner), static_cast<int>(column) * (sizeof(T) == 4 ? 1 : 2)};
+}
+
+__device__ __forceinline__ bool item_exists(const MarchGeometry& g, const MarchTile& tile, const MarchItem& item) {
+  return tile.column + item.column < g.result.rows.width && tile.inner + item.inner < g.result.rows.inner;
+}
+
+/// Bytes from the first element of a box to that of the item, and from one step to the next.
+template <class T>
+__device__ __forceinline__ int item_offset(const RowBox& box, const MarchItem& item) {
+  return item.plane * box.plane_pitch + item.inner * box.inner_pitch + item.column * static_cast<int>(sizeof(T));
+}
+template <class T>
+__device__ __forceinline__ int step_pitch(const MarchGeometry& g, const RowBox& box) {
+  return g.column_step != 0 ? g.column_step * static_cast<int>(sizeof(T)) : box.outer_pitch;
+}
+
+/// The source box of a tile, whose slice (0, 0) starts at `slice`.
+template <class T>
+__device__ __forceinline__ BoxPlace<T> source_place(const MarchGeometry& g, const MarchTile& tile, const T* slice) {
+  BoxPlace<T> place{nullptr, tile.planes, tile.march - g.pad_march, tile.inner - g.pad_inner,
+                    tile.column - g.pad_width};
+  place.corner =
+      slice + place.outer * g.source.rows.outer_pitch + place.inner * g.source.rows.inner_pitch + place.column;
+  return place;
+}
+
+/// Results that the thread of result column `column` has to do.
+__device__ __forceinline__ int march_rows(const MarchGeometry& g, const MarchTile& tile, int column) {
+  const int left = g.result.rows.width - column;
+  if (g.column_step != 0) return min(g.strip, (left + g.column_step - 1) / g.column_step);  // 0 where left <= 0
+  return left > 0 ? min(g.strip, g.result.rows.outer - tile.march) : 0;
+}
+
+/// Steps that are unrolled: a multiple of the rows that partial results stay in reach.
+template <int March>
+inline constexpr int kMarchUnroll = March == 1 ? 4 : March;
+
+/// What the taps of one row read for two columns. `row`: the first element, `apart`: bytes to the second column.
+template <class T, int Width>
+__device__ __forceinline__ void load_windows(const unsigned char* row, int apart, float (&windows)[2][Width]) {
+  if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const auto* from = reinterpret_cast<const T*>(row + c * apart);
+#pragma unroll
+      for (int k = 0; k < Width; ++k) windows[c][k] = from[k];
+    }
+  } else {
+    // Whole words, shifted by half of one where the row is not aligned to words: the same in all lanes.
+    constexpr int kWords = (Width + 2) / 2;
+    const bool odd = reinterpret_cast<uintptr_t>(row) % 4 != 0;
+    const auto* words = reinterpret_cast<const uint32_t*>(row - (odd ? 2 : 0));
+    const uint32_t order = odd ? 0x5432 : 0x3210;
+    uint32_t low = words[0];
+    float values[2 * kWords];
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const uint32_t high = words[w + 1];
+      device::unpack_word<T>(__byte_perm(low, high, order), values + 2 * w);
+      low = high;
+    }
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      windows[0][k] = values[k];
+      windows[1][k] = values[k + 1];
+    }
+  }
+}
+
+}  // namespace halo::cuda::conv::depthwise

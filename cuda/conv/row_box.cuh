@@ -1,0 +1,151 @@
+// Copies boxes of rows (row_box.h) into shared memory. A thread issues the copy of a whole row: on Hopper one
+// instruction for the copy engine, before that a loop of 16-byte copies.
+//
+//   start_box of one or more boxes; box_arrive; ...; box_wait; finish_box of each; __syncthreads
+#pragma once
+
+#include <cstdint>
+
+#include "../device/async_copy.cuh"
+#include "../device/mbarrier.cuh"
+#include "../device/number.cuh"
+#include "../device/wgmma.cuh"
+#include "row_box.h"
+
+namespace halo::cuda::conv {
+
+/// Where a box lies in its source. The corner may lie outside.
+template <class T>
+struct BoxPlace {
+  const T* corner;
+  int planes;                ///< of the box that exist
+  int outer, inner, column;  ///< position of the corner
+};
+
+/// Columns of the box that exist: from `first` to `last`.
+struct BoxColumns {
+  int first, last;
+  template <class T>
+  __device__ BoxColumns(const RowBox& box, const RowSource& source, const BoxPlace<T>& place)
+      : first(min(max(0, -place.column), box.columns)),
+        last(max(first, min(box.columns, source.width - place.column))) {}
+};
+
+struct BoxRow {
+  int plane, outer, inner;
+  bool exists;
+
+  template <class T>
+  __device__ BoxRow(const RowBox& box, const RowSource& source, const BoxPlace<T>& place, int row) {
+    uint32_t o, i;
+    plane = static_cast<int>(box.outer.divide(box.inner.divide(static_cast<uint32_t>(row), i), o));
+    outer = static_cast<int>(o);
+    inner = static_cast<int>(i);
+    exists = static_cast<unsigned>(place.outer + outer) < static_cast<unsigned>(source.outer) &&
+             static_cast<unsigned>(place.inner + inner) < static_cast<unsigned>(source.inner);
+  }
+  /// Bytes from the first element of the box to that of the row.
+  __device__ int offset(const RowBox& box) const {
+    return plane * box.plane_pitch + outer * box.outer_pitch + inner * box.inner_pitch;
+  }
+};
+
+/// Bytes from the start of a box's shared memory to its first element.
+template <class T>
+__device__ __forceinline__ int box_shift(const BoxPlace<T>& place) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(place.corner) % device::kGranule);
+}
+
+/// Once a block, before the first start_box: `barrier` counts the copies of one turn after the other.
+__device__ __forceinline__ void box_barrier_init(uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x == 0) {
+    device::barrier_init(barrier, static_cast<int>(blockDim.x));
+    device::barrier_init_fence();
+  }
+#endif
+}
+
+/// Starts to copy the rows of the box at `place` to `shared` (16-byte aligned).
+template <class T>
+__device__ __forceinline__ void start_box(unsigned char* shared, const RowBox& box, const RowSource& source,
+                                          const BoxPlace<T>& place, uint32_t barrier) {
+  const BoxColumns columns(box, source, place);
+  if (columns.first == columns.last) return;
+  const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(shared) + box_shift(place));
+  const int rows = place.planes * static_cast<int>(box.outer.divisor * box.inner.divisor);
+  for (int index = static_cast<int>(threadIdx.x); index < rows; index += static_cast<int>(blockDim.x)) {
+    const BoxRow row(box, source, place, index);
+    if (!row.exists) continue;
+    const T* from = place.corner + row.plane * source.plane_pitch + row.outer * source.outer_pitch +
+                    row.inner * source.inner_pitch + columns.first;
+    // Whole granules: they may begin or end with elements of other rows, or of nobody, but on the same page.
+    const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) % device::kGranule);
+    const auto length = static_cast<uint32_t>(columns.last - columns.first) * uint32_t{sizeof(T)} + lead;
+    const uint32_t bytes = (length + device::kGranule - 1) / device::kGranule * device::kGranule;
+    const auto* begin = reinterpret_cast<const char*>(from) - lead;
+    const uint32_t to = at + static_cast<uint32_t>(row.offset(box)) + columns.first * uint32_t{sizeof(T)} - lead;
+#if __CUDA_ARCH__ >= 900
+    device::barrier_expect_more(barrier, bytes);
+    device::copy_bulk(to, begin, bytes, barrier);
+#else
+    for (uint32_t b = 0; b < bytes; b += device::kGranule) device::copy_async_16(to + b, begin + b, device::kGranule);
+#endif
+  }
+}
+
+/// All threads, after the start_box calls of one turn.
+__device__ __forceinline__ void box_arrive(uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  device::barrier_arrive(barrier);
+#else
+  device::copy_async_commit();
+#endif
+}
+
+/// Waits for turn `turn` (from 0) of the barrier; on older devices for all but `later` turns that were started.
+template <int Later>
+__device__ __forceinline__ void box_wait(uint32_t barrier, int turn) {
+#if __CUDA_ARCH__ >= 900
+  device::barrier_wait(barrier, static_cast<uint32_t>(turn) % 2);
+#else
+  device::copy_async_wait<Later>();
+  __syncthreads();
+#endif
+}
+
+/// Writes zeros where the box is outside its source, planes that do not exist apart. True if it wrote: then the block
+/// must synchronise before it reads the box.
+template <class T>
+__device__ __forceinline__ bool finish_box(unsigned char* shared, const RowBox& box, const RowSource& source,
+                                           const BoxPlace<T>& place) {
+  const BoxColumns columns(box, source, place);
+  const int outer = static_cast<int>(box.outer.divisor), inner = static_cast<int>(box.inner.divisor);
+  const bool all_rows = place.outer >= 0 && place.outer + outer <= source.outer && place.inner >= 0 &&
+                        place.inner + inner <= source.inner;
+  const int outside = columns.first + box.columns - columns.last;
+  if (all_rows && outside == 0) return false;
+  unsigned char* const at = shared + box_shift(place);
+  const int rows = place.planes * outer * inner;
+  if (outside > 0) {
+    for (int index = static_cast<int>(threadIdx.x); index < rows; index += static_cast<int>(blockDim.x)) {
+      T* const to = reinterpret_cast<T*>(at + BoxRow(box, source, place, index).offset(box));
+      for (int c = 0; c < columns.first; ++c) to[c] = T{};
+      for (int c = columns.last; c < box.columns; ++c) to[c] = T{};
+    }
+  }
+  if (!all_rows) {
+    for (int index = static_cast<int>(threadIdx.x / 32); index < rows; index += static_cast<int>(blockDim.x / 32)) {
+      const BoxRow row(box, source, place, index);
+      if (row.exists) continue;
+      T* const to = reinterpret_cast<T*>(at + row.offset(box));
+      for (int c = static_cast<int>(threadIdx.x % 32); c < box.columns; c += 32) to[c] = T{};
+    }
+  }
+#if __CUDA_ARCH__ >= 900
+  device::fence_async_proxy();  // a later copy may write here
+#endif
+  return true;
+}
+
+}  // namespace halo::cuda::conv
