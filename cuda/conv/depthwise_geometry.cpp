@@ -1,7 +1,6 @@
 #include "depthwise_geometry.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace halo::cuda::conv::depthwise {
 namespace {
@@ -41,23 +40,24 @@ MarchSide side(const ConvProblem::Extents& extents, const MarchShape& shape, boo
 void fill_box(MarchGeometry& g, const MarchShape& shape, int64_t bytes, int size, bool weight, bool many_planes) {
   constexpr int64_t kRowBytes = 2304;
   const auto evenly = [](int64_t extent, int64_t most) { return divide_up(extent, divide_up(extent, most)); };
-  int64_t pairs, inner = 1, strip = 1;  // pairs: threads along the width, two columns each
+  const int64_t word = 4 / size;
+  int64_t words, inner = 1, strip = 1;  // words: threads along the width, two words each
   if (shape.march == 1) {
     const int64_t tile = evenly(g.result.rows.width, std::max<int64_t>(1024, bytes / (weight ? 2 : 1) / size));
-    strip = divide_up(divide_up(tile, 2 * kMarchThreads), 4) * 4;  // whole rounds of the kernel
-    pairs = divide_up(tile, 2 * strip);
-    if (pairs > 64) pairs = divide_up(pairs, 32) * 32;
-    g.column_step = to_int(2 * pairs);
-    g.column_tiles = divider(divide_up(g.result.rows.width, strip * 2 * pairs));
+    strip = divide_up(divide_up(tile, 2 * word * kMarchThreads), 4) * 4;  // whole rounds of the kernel
+    words = divide_up(tile, 2 * word * strip);
+    if (words > 64) words = divide_up(words, 32) * 32;
+    g.column_step = to_int(2 * word * words);
+    g.column_tiles = divider(divide_up(g.result.rows.width, strip * 2 * word * words));
   } else {
-    pairs = divide_up(evenly(g.result.rows.width, kRowBytes / size), 2);
-    g.column_tiles = divider(divide_up(g.result.rows.width, 2 * pairs));
+    words = divide_up(evenly(g.result.rows.width, kRowBytes / size), 2 * word);
+    g.column_tiles = divider(divide_up(g.result.rows.width, 2 * word * words));
     // The rows that bring most results for each row copied.
     double best = 0;
     for (int64_t i = 1; i <= std::min(g.result.rows.inner, 16); ++i) {
       for (int64_t s = 1;; s += shape.march) {  // a whole number of unrolled steps
         const int64_t rows = (s + shape.march - 1) * (i + shape.inner - 1) + (weight ? s * i : 0);
-        if (rows * (2 * pairs + shape.width - 1) * size > bytes && s * i > 1) break;
+        if (rows * (2 * word * words + shape.width - 1) * size > bytes && s * i > 1) break;
         const double strips = double(divide_up(g.result.rows.outer, s)) * double(divide_up(g.result.rows.inner, i));
         const double value = 1 / (strips * double(rows));
         if (value >= best) best = value, strip = s, inner = i;
@@ -66,14 +66,15 @@ void fill_box(MarchGeometry& g, const MarchShape& shape, int64_t bytes, int size
     }
   }
   g.strip = to_int(strip);
-  g.columns = divider(pairs);
+  g.words = divider(words);
+  g.step_columns = to_int(2 * word * words);
   g.inner = divider(inner);
   g.strips = divider(shape.march == 1 ? 1 : divide_up(g.result.rows.outer, strip));
   g.inner_tiles = divider(divide_up(g.result.rows.inner, inner));
 
   const int64_t march_rows = shape.march == 1 ? 1 : strip + shape.march - 1;
   const int64_t result_rows = shape.march == 1 ? 1 : strip;
-  const int64_t columns = (shape.march == 1 ? strip : 1) * 2 * pairs;
+  const int64_t columns = (shape.march == 1 ? strip : 1) * 2 * word * words;
   const auto boxes = [&](int64_t planes) {
     g.source_box = row_box(g.source.rows, planes, march_rows, inner + shape.inner - 1, columns + shape.width - 1, size);
     if (weight) g.result_box = row_box(g.result.rows, planes, result_rows, inner, columns, size);
@@ -83,7 +84,7 @@ void fill_box(MarchGeometry& g, const MarchShape& shape, int64_t bytes, int size
   const int64_t planes = whole && many_planes ? std::clamp<int64_t>(bytes / boxes(1), 1, g.plane_count) : 1;
   boxes(planes);
   g.planes = to_int(planes);
-  g.threads = planes * inner * pairs > 3 * kMarchThreads / 4 ? kMarchThreads : kMarchThreads / 2;
+  g.threads = planes * inner * words > 3 * kMarchThreads / 4 ? kMarchThreads : kMarchThreads / 2;
   g.plane_tiles = divider(divide_up(g.plane_count, planes));
   g.tiles = int64_t{g.column_tiles.divisor} * g.inner_tiles.divisor * g.strips.divisor * g.plane_tiles.divisor *
             g.outer_count;
@@ -141,9 +142,7 @@ MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
 
   // Shrinks boxes until there are enough blocks for every multiprocessor.
   constexpr int64_t kBlocksWanted = 132 * 8;
-  static const int kF = getenv("HALO_BOX") ? atoi(getenv("HALO_BOX")) : 44,
-                   kW = getenv("HALO_WBOX") ? atoi(getenv("HALO_WBOX")) : 72;
-  const int64_t most = int64_t{weight ? kW : kF} << 10;
+  const int64_t most = weight ? 72 << 10 : 44 << 10;  // five blocks of a multiprocessor, or three
   for (int64_t bytes = most;; bytes /= 2) {
     fill_box(g, shape, bytes, size, weight, weight || p.out_channels == p.in_channels);
     const int64_t blocks = g.tiles * (weight ? p.out_channels : 1);

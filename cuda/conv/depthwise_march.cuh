@@ -13,45 +13,59 @@ __device__ __forceinline__ void load_taps(const T* weight, bool flip, float (&ta
   for (int t = 0; t < Taps; ++t) taps[t] = device::to_accumulator(weight[flip ? Taps - 1 - t : t]);
 }
 
-/// Two results of one row, where they exist. `apart`: elements from one to the other.
+/// The results of one row in each column where `row` is below rows.at[column]. `apart`: elements to the second word.
 template <class T>
-__device__ __forceinline__ void store_two(T* to, int apart, const float (&values)[2], bool first, bool second) {
-  if constexpr (sizeof(T) == 2) {
-    if (first && second && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
-      *reinterpret_cast<uint32_t*>(to) = device::pack_word<T>(values);
-      return;
+__device__ __forceinline__ void store_row(T* to, int apart, const float (&values)[kColumns<T>], int row,
+                                          const ColumnRows<T>& rows) {
+  constexpr int kWord = kWordColumns<T>;
+#pragma unroll
+  for (int word = 0; word < 2; ++word) {
+    bool exists[kWord];
+#pragma unroll
+    for (int c = 0; c < kWord; ++c) {
+      exists[c] = static_cast<unsigned>(row) < static_cast<unsigned>(rows.at[word * kWord + c]);
+    }
+    T* const at = to + word * apart;
+    if (kWord == 2 && exists[kWord - 1] && reinterpret_cast<uintptr_t>(at) % 4 == 0) {
+      *reinterpret_cast<uint32_t*>(at) = device::pack_word<T>(values + word * kWord);
+      continue;
+    }
+#pragma unroll
+    for (int c = 0; c < kWord; ++c) {
+      if (exists[c]) at[c] = device::from_accumulator<T>(values[word * kWord + c]);
     }
   }
-  if (first) to[0] = device::from_accumulator<T>(values[0]);
-  if (second) to[apart] = device::from_accumulator<T>(values[1]);
 }
 
-/// Two columns of results, `apart` elements from each other, from the source rows at `source` on; the first rows[c]
-/// results of column c are written.
+/// The results of one thread, from the source rows at `source` on.
 template <class T, int March, int Inner, int Width>
 __device__ __forceinline__ void march_columns(const unsigned char* source, int march_pitch, int inner_pitch, int apart,
                                               const float (&taps)[March * Inner * Width], float bias,
                                               const Activation& activation, T* result, int64_t result_pitch,
-                                              const int (&rows)[2]) {
+                                              const ColumnRows<T>& rows) {
   constexpr int kUnroll = kMarchUnroll<March>;
-  float sums[March][2];  // of the result rows in reach, row modulo March
+  constexpr int C = kColumns<T>;
+  float sums[March][C];  // of the result rows in reach, row modulo March
 #pragma unroll
-  for (int m = 0; m < March; ++m) sums[m][0] = sums[m][1] = bias;
+  for (int m = 0; m < March; ++m) {
+#pragma unroll
+    for (int c = 0; c < C; ++c) sums[m][c] = bias;
+  }
   result -= (March - 1) * result_pitch;
-  for (int row0 = 1 - March; row0 < rows[0]; row0 += kUnroll) {  // the results that this round finishes
-    float done[kUnroll][2];
+  for (int row0 = 1 - March; row0 < rows.at[0]; row0 += kUnroll) {  // the results that this round finishes
+    float done[kUnroll][C];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
       for (int i = 0; i < Inner; ++i) {
-        float windows[2][Width];
+        float windows[C][Width];
         load_windows<T>(source + i * inner_pitch, apart * static_cast<int>(sizeof(T)), windows);
 #pragma unroll
         for (int m = 0; m < March; ++m) {
 #pragma unroll
           for (int k = 0; k < Width; ++k) {
 #pragma unroll
-            for (int c = 0; c < 2; ++c) {
+            for (int c = 0; c < C; ++c) {
               float& sum = sums[(u - m + March) % March][c];
               sum = fmaf(taps[(m * Inner + i) * Width + k], windows[c][k], sum);
             }
@@ -60,7 +74,7 @@ __device__ __forceinline__ void march_columns(const unsigned char* source, int m
       }
       source += march_pitch;
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
+      for (int c = 0; c < C; ++c) {
         done[u][c] = sums[(u + 1) % March][c];
         sums[(u + 1) % March][c] = bias;
       }
@@ -68,22 +82,20 @@ __device__ __forceinline__ void march_columns(const unsigned char* source, int m
     if (activation.kind != ActivationKind::None) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        done[u][0] = device::apply_activation(activation, done[u][0]);
-        done[u][1] = device::apply_activation(activation, done[u][1]);
+#pragma unroll
+        for (int c = 0; c < C; ++c) done[u][c] = device::apply_activation(activation, done[u][c]);
       }
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int row = row0 + u;
-      store_two(result, apart, done[u], static_cast<unsigned>(row) < static_cast<unsigned>(rows[0]),
-                static_cast<unsigned>(row) < static_cast<unsigned>(rows[1]));
+      store_row(result, apart, done[u], row0 + u, rows);
       result += result_pitch;
     }
   }
 }
 
 template <class T, int March, int Inner, int Width>
-__global__ void __launch_bounds__(kMarchThreads, March* Inner* Width > 25 ? 2 : 4)
+__global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner * Width>)
     depthwise_march(const __grid_constant__ MarchParams<T> p) {
   constexpr int kTaps = March * Inner * Width;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -130,7 +142,7 @@ __global__ void __launch_bounds__(kMarchThreads, March* Inner* Width > 25 ? 2 : 
     march_columns<T, March, Inner, Width>(
         source + item_offset<T>(box, item), step_pitch<T>(g, box), box.inner_pitch, apart, taps, bias, p.activation,
         result + item.plane * g.result.slice + item.inner * g.result.rows.inner_pitch + item.column, result_pitch,
-        {march_rows(g, tile, column), march_rows(g, tile, column + apart)});
+        ColumnRows<T>(g, tile, column));
   }
 }
 

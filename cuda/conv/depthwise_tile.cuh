@@ -28,28 +28,35 @@ __device__ __forceinline__ MarchTile march_tile(const MarchGeometry& g, uint32_t
   tile.planes = static_cast<int>(min(int64_t{g.planes}, g.plane_count - tile.plane));
   tile.march = g.column_step != 0 ? 0 : static_cast<int>(strip) * g.strip;
   tile.inner = static_cast<int>(inner * g.inner.divisor);
-  tile.column = static_cast<int>(column * 2 * g.columns.divisor) * (g.column_step != 0 ? g.strip : 1);
+  tile.column = static_cast<int>(column) * g.step_columns * (g.column_step != 0 ? g.strip : 1);
   return tile;
 }
 
-/// Two result columns of a tile: offsets from the first. Half types: neighbours, so that a word holds both.
+/// A thread's result columns in a tile: those of two words, `columns_apart` elements from each other.
+template <class T>
+inline constexpr int kWordColumns = 4 / static_cast<int>(sizeof(T));
+template <class T>
+inline constexpr int kColumns = 2 * kWordColumns<T>;
+
+template <class T>
+__device__ __forceinline__ int columns_apart(const MarchGeometry& g) {
+  return static_cast<int>(g.words.divisor) * kWordColumns<T>;
+}
+
+/// Offsets of the first of them.
 struct MarchItem {
   int plane, inner, column;
 };
-template <class T>
-__device__ __forceinline__ int columns_apart(const MarchGeometry& g) {
-  return sizeof(T) == 4 ? static_cast<int>(g.columns.divisor) : 1;
-}
 
 __device__ __forceinline__ int march_items(const MarchGeometry& g, const MarchTile& tile) {
-  return tile.planes * static_cast<int>(g.inner.divisor * g.columns.divisor);
+  return tile.planes * static_cast<int>(g.inner.divisor * g.words.divisor);
 }
 
 template <class T>
 __device__ __forceinline__ MarchItem march_item(const MarchGeometry& g, int index) {
   uint32_t column, inner;
-  const uint32_t plane = g.inner.divide(g.columns.divide(static_cast<uint32_t>(index), column), inner);
-  return {static_cast<int>(plane), static_cast<int>(inner), static_cast<int>(column) * (sizeof(T) == 4 ? 1 : 2)};
+  const uint32_t plane = g.inner.divide(g.words.divide(static_cast<uint32_t>(index), column), inner);
+  return {static_cast<int>(plane), static_cast<int>(inner), static_cast<int>(column) * kWordColumns<T>};
 }
 
 __device__ __forceinline__ bool item_exists(const MarchGeometry& g, const MarchTile& tile, const MarchItem& item) {
@@ -76,20 +83,40 @@ __device__ __forceinline__ BoxPlace<T> source_place(const MarchGeometry& g, cons
   return place;
 }
 
-/// Results that the thread of result column `column` has to do.
+/// Results that the thread of result column `column` has to do in it.
 __device__ __forceinline__ int march_rows(const MarchGeometry& g, const MarchTile& tile, int column) {
   const int left = g.result.rows.width - column;
   if (g.column_step != 0) return min(g.strip, (left + g.column_step - 1) / g.column_step);  // 0 where left <= 0
   return left > 0 ? min(g.strip, g.result.rows.outer - tile.march) : 0;
 }
 
+/// Blocks of a multiprocessor that the registers must leave room for.
+template <class T, int Taps>
+inline constexpr int kMarchBlocks = Taps > 30                           ? 2
+                                    : Taps > (sizeof(T) == 4 ? 21 : 20) ? 3
+                                                                        : 4;
+
 /// Steps that are unrolled: a multiple of the rows that partial results stay in reach.
 template <int March>
 inline constexpr int kMarchUnroll = March == 1 ? 4 : March;
 
-/// What the taps of one row read for two columns. `row`: the first element, `apart`: bytes to the second column.
+/// march_rows of each column of a thread, the first of which is `column`.
+template <class T>
+struct ColumnRows {
+  int at[kColumns<T>];
+  __device__ ColumnRows(const MarchGeometry& g, const MarchTile& tile, int column) {
+#pragma unroll
+    for (int c = 0; c < kColumns<T>; ++c) {
+      const int behind = c / kWordColumns<T> * columns_apart<T>(g) + c % kWordColumns<T>;
+      at[c] = march_rows(g, tile, column + behind);
+    }
+  }
+};
+
+/// What the taps of one row read for each column. `row`: the first element, `apart`: bytes to the second word.
 template <class T, int Width>
-__device__ __forceinline__ void load_windows(const unsigned char* row, int apart, float (&windows)[2][Width]) {
+__device__ __forceinline__ void load_windows(const unsigned char* row, int apart,
+                                             float (&windows)[kColumns<T>][Width]) {
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
@@ -101,20 +128,23 @@ __device__ __forceinline__ void load_windows(const unsigned char* row, int apart
     // Whole words, shifted by half of one where the row is not aligned to words: the same in all lanes.
     constexpr int kWords = (Width + 2) / 2;
     const bool odd = reinterpret_cast<uintptr_t>(row) % 4 != 0;
-    const auto* words = reinterpret_cast<const uint32_t*>(row - (odd ? 2 : 0));
     const uint32_t order = odd ? 0x5432 : 0x3210;
-    uint32_t low = words[0];
-    float values[2 * kWords];
 #pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      const uint32_t high = words[w + 1];
-      device::unpack_word<T>(__byte_perm(low, high, order), values + 2 * w);
-      low = high;
-    }
+    for (int group = 0; group < 2; ++group) {
+      const auto* words = reinterpret_cast<const uint32_t*>(row + group * apart - (odd ? 2 : 0));
+      uint32_t low = words[0];
+      float values[2 * kWords];
 #pragma unroll
-    for (int k = 0; k < Width; ++k) {
-      windows[0][k] = values[k];
-      windows[1][k] = values[k + 1];
+      for (int w = 0; w < kWords; ++w) {
+        const uint32_t high = words[w + 1];
+        device::unpack_word<T>(__byte_perm(low, high, order), values + 2 * w);
+        low = high;
+      }
+#pragma unroll
+      for (int k = 0; k < Width; ++k) {
+        windows[2 * group][k] = values[k];
+        windows[2 * group + 1][k] = values[k + 1];
+      }
     }
   }
 }

@@ -10,28 +10,28 @@
 
 namespace halo::cuda::conv::depthwise {
 
-/// Adds the products of two columns to the sums of all taps. The first rows[c] gradients of column c exist.
+/// Adds the products of a thread's columns to the sums of all taps. `rows`: the gradients that exist.
 template <class T, int March, int Inner, int Width>
 __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch, int inner_pitch,
-                                             const unsigned char* y, int y_pitch, int apart, const int (&rows)[2],
+                                             const unsigned char* y, int y_pitch, int apart, const ColumnRows<T>& rows,
                                              float (&taps)[March * Inner * Width]) {
   constexpr int kUnroll = kMarchUnroll<March>;
+  constexpr int C = kColumns<T>;
   const int apart_bytes = apart * static_cast<int>(sizeof(T));
-  float gradients[March][2] = {};  // row modulo March
-  for (int step0 = 0; step0 < rows[0] + March - 1; step0 += kUnroll) {
+  float gradients[March][C] = {};  // row modulo March
+  for (int step0 = 0; step0 < rows.at[0] + March - 1; step0 += kUnroll) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
+      float values[C][1] = {};
+      if (step0 + u < rows.at[0]) load_windows<T>(y, apart_bytes, values);  // the box ends there
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        gradients[u % March][c] =
-            step0 + u < rows[c] ? device::to_accumulator(*reinterpret_cast<const T*>(y + c * apart_bytes)) : 0.0f;
-      }
+      for (int c = 0; c < C; ++c) gradients[u % March][c] = step0 + u < rows.at[c] ? values[c][0] : 0.0f;
 #pragma unroll
       for (int i = 0; i < Inner; ++i) {
-        float windows[2][Width];
+        float windows[C][Width];
         load_windows<T>(x + i * inner_pitch, apart_bytes, windows);
 #pragma unroll
-        for (int c = 0; c < 2; ++c) {
+        for (int c = 0; c < C; ++c) {
 #pragma unroll
           for (int m = 0; m < March; ++m) {
 #pragma unroll
@@ -49,7 +49,7 @@ __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch
 }
 
 template <class T, int March, int Inner, int Width>
-__global__ void __launch_bounds__(kMarchThreads, March* Inner* Width > 25 ? 2 : 4)
+__global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner * Width>)
     depthwise_weight(const __grid_constant__ MarchWeightParams<T> p) {
   constexpr int kTaps = March * Inner * Width;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -88,8 +88,7 @@ __global__ void __launch_bounds__(kMarchThreads, March* Inner* Width > 25 ? 2 : 
     const int column = tile.column + item.column;
     march_weight<T, March, Inner, Width>(x + item_offset<T>(g.source_box, item), step_pitch<T>(g, g.source_box),
                                          g.source_box.inner_pitch, y + item_offset<T>(g.result_box, item),
-                                         step_pitch<T>(g, g.result_box), apart,
-                                         {march_rows(g, tile, column), march_rows(g, tile, column + apart)}, taps);
+                                         step_pitch<T>(g, g.result_box), apart, ColumnRows<T>(g, tile, column), taps);
   }
 
 #pragma unroll

@@ -127,19 +127,19 @@ __device__ __forceinline__ bool finish_box(unsigned char* shared, const RowBox& 
   if (all_rows && outside == 0) return false;
   unsigned char* const at = shared + box_shift(place);
   const int rows = place.planes * outer * inner;
-  if (outside > 0) {
-    for (int index = static_cast<int>(threadIdx.x); index < rows; index += static_cast<int>(blockDim.x)) {
-      T* const to = reinterpret_cast<T*>(at + BoxRow(box, source, place, index).offset(box));
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int first = static_cast<int>(threadIdx.x) - lane; first < rows; first += static_cast<int>(blockDim.x)) {
+    const BoxRow row(box, source, place, first + lane);
+    const int offset = row.offset(box);
+    const bool in_box = first + lane < rows;
+    if (in_box && row.exists) {  // a thread a row: few columns are outside
+      T* const to = reinterpret_cast<T*>(at + offset);
       for (int c = 0; c < columns.first; ++c) to[c] = T{};
       for (int c = columns.last; c < box.columns; ++c) to[c] = T{};
     }
-  }
-  if (!all_rows) {
-    for (int index = static_cast<int>(threadIdx.x / 32); index < rows; index += static_cast<int>(blockDim.x / 32)) {
-      const BoxRow row(box, source, place, index);
-      if (row.exists) continue;
-      T* const to = reinterpret_cast<T*>(at + row.offset(box));
-      for (int c = static_cast<int>(threadIdx.x % 32); c < box.columns; c += 32) to[c] = T{};
+    for (unsigned missing = __ballot_sync(0xffffffffu, in_box && !row.exists); missing != 0; missing &= missing - 1) {
+      T* const to = reinterpret_cast<T*>(at + __shfl_sync(0xffffffffu, offset, __ffs(static_cast<int>(missing)) - 1));
+      for (int c = lane; c < box.columns; c += 32) to[c] = T{};
     }
   }
 #if __CUDA_ARCH__ >= 900

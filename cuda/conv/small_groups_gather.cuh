@@ -16,11 +16,16 @@ inline constexpr int kGatherThreads = 512;
 /// Products whose sum the tensor core keeps, with its coarser rounding, before it is added in float32.
 inline constexpr int kPromoteEvery = 2;
 
-/// One unit: element offsets in the source tile and in the weights.
+/// One unit: byte offsets in the source tile and in the weights.
 struct Unit {
   int source;
   int weight;
 };
+
+template <class T>
+__device__ __forceinline__ const T* ahead(const T* pointer, int bytes) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const unsigned char*>(pointer) + bytes);
+}
 
 /// The unit table of a block, phase by phase (width fastest), each phase padded to an even count by a unit whose weight
 /// is zero.
@@ -43,13 +48,14 @@ __device__ void build_units(Unit* units, int* starts, const GatherPlan& plan, in
           const int at_d = tap / heights;
           const int flat = p.taps[0].tap[d][at_d] * p.tap_pitch[0] + p.taps[1].tap[h][at_h] * p.tap_pitch[1] +
                            p.taps[2].tap[w][at_w];
-          units[start + i] = {block * kChannelBlock * pitch.channel + p.taps[0].offset[d][at_d] * pitch.depth +
-                                  p.taps[1].offset[h][at_h] * pitch.height + p.taps[2].offset[w][at_w],
-                              (flat * plan.channel_blocks + block) * plan.result_tiles * 32};
+          const int source = block * kChannelBlock * pitch.channel + p.taps[0].offset[d][at_d] * pitch.depth +
+                             p.taps[1].offset[h][at_h] * pitch.height + p.taps[2].offset[w][at_w];
+          units[start + i] = {source * static_cast<int>(sizeof(T)),
+                              (flat * plan.channel_blocks + block) * plan.result_tiles * 32 * 4};
         }
         if (threadIdx.x == 0) {
           starts[(d * p.phases[1] + h) * p.phases[2] + w] = start;
-          if (count % 2 != 0) units[start + count] = {0, zero_weight};
+          if (count % 2 != 0) units[start + count] = {0, zero_weight * 4};
         }
         start += count + count % 2;
       }
@@ -57,32 +63,35 @@ __device__ void build_units(Unit* units, int* starts, const GatherPlan& plan, in
   }
 }
 
-/// Weights as the B operand reads them: [tap][channel block][result tile][lane], lane 4 * result + channel; then zeros
-/// for the unit that pads an odd count.
+/// Weights as the B operand reads them, [tap][channel block][result tile][lane] with lane 4 * result + channel, then
+/// zeros for the unit that pads an odd count: `words` numbers, their high parts where Split, then as many low parts.
 template <bool Split, class T>
-__device__ void fill_weights(StoredWeight<Split>* weights, const GatherPlan& plan, const T* weight) {
+__device__ void fill_weights(float* weights, int words, const GatherPlan& plan, const T* weight) {
   const GroupProblem& p = plan.problem;
-  const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-  const int words = taps * plan.channel_blocks * plan.result_tiles * 32;
-  for (int i = static_cast<int>(threadIdx.x); i < words + plan.result_tiles * 32; i += static_cast<int>(blockDim.x)) {
+  const int padding = plan.result_tiles * 32;
+  for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x)) {
     const int lane = i % 32;
     int rest = i / 32;
     const int result = rest % plan.result_tiles * 8 + lane / 4;
     rest /= plan.result_tiles;
     const int source = rest % plan.channel_blocks * kChannelBlock + lane % 4;
     const int tap = rest / plan.channel_blocks;
-    const bool exists = i < words && result < p.result_channels && source < p.source_channels;
-    weights[i] = StoredWeight<Split>(
-        exists ? device::to_accumulator(weight[result * p.weight_result + source * p.weight_source + tap]) : 0.0f);
+    const bool exists = i < words - padding && result < p.result_channels && source < p.source_channels;
+    Operand<1, Split> value;
+    value.set(
+        0, exists ? device::to_accumulator(weight[result * p.weight_result + source * p.weight_source + tap]) : 0.0f);
+    weights[i] = __uint_as_float(value.high[0]);
+    if constexpr (Split) weights[words + i] = __uint_as_float(value.low[0]);
   }
 }
 
 /// Replaces results that the split operands made infinite or NaN by plain float32 sums. The warp shares the work.
-/// `tile` and `weights` are those of the warp's first position and first result channel.
-template <int RowTiles, bool Split, class T>
+/// `tile` and `weights` are those of the warp's first position and first result channel; the low part of a weight is
+/// `low` behind the high one, if there is one.
+template <int RowTiles, class T>
 __device__ __noinline__ void repair(float* stage, int stage_pitch, int run, int phases, int phase, int channels,
                                     const Unit* units, int count, const T* tile, int step, int channel_pitch,
-                                    const StoredWeight<Split>* weights) {
+                                    const float* weights, int low) {
   for (int at = static_cast<int>(threadIdx.x % 32); at < channels * RowTiles * kSegment; at += 32) {
     const int channel = at / (RowTiles * kSegment);
     const int position = at % (RowTiles * kSegment);
@@ -91,8 +100,9 @@ __device__ __noinline__ void repair(float* stage, int stage_pitch, int run, int 
     float sum = 0;
     for (int u = 0; u < count; ++u) {
       for (int c = 0; c < kChannelBlock; ++c) {
-        const T value_at = tile[units[u].source + position * step + c * channel_pitch];
-        sum = fmaf(device::to_accumulator(value_at), weights[units[u].weight + channel * 4 + c].plain(), sum);
+        const T factor = ahead(tile, units[u].source)[position * step + c * channel_pitch];
+        const float* at_weight = ahead(weights, units[u].weight) + channel * 4 + c;
+        sum = fmaf(device::to_accumulator(factor), low != 0 ? at_weight[0] + at_weight[low] : at_weight[0], sum);
       }
     }
     value = sum;
@@ -111,16 +121,20 @@ __device__ __forceinline__ BoxPlace<T> gather_source(const GatherPlan& plan, con
 /// Products of one pair of units, added to `part`. The row tiles of a warp are neighbours in the tile.
 template <bool Split, int Step, class T, int RowTiles, int ColumnTiles>
 __device__ __forceinline__ void multiply_units(float (&part)[RowTiles][ColumnTiles][4], const Unit* pair, const T* tile,
-                                               int any_step, const StoredWeight<Split>* weights) {
+                                               int any_step, const float* weights, int low) {
   const int step = Step == 0 ? any_step : Step;
   const int4 units = *reinterpret_cast<const int4*>(pair);  // two units
-  const T* one = tile + units.x;
-  const T* two = tile + units.z;
+  const T* one = ahead(tile, units.x);
+  const T* two = ahead(tile, units.z);
   Operand<2, Split> b[ColumnTiles];
 #pragma unroll
   for (int n = 0; n < ColumnTiles; ++n) {
-    b[n].set(0, weights[units.y + n * 32]);
-    b[n].set(1, weights[units.w + n * 32]);
+    const float* at_weight[2] = {ahead(weights, units.y) + n * 32, ahead(weights, units.w) + n * 32};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      b[n].high[i] = __float_as_uint(at_weight[i][0]);
+      if constexpr (Split) b[n].low[i] = __float_as_uint(at_weight[i][low]);
+    }
   }
   Operand<4, Split> a[RowTiles];
 #pragma unroll
@@ -136,19 +150,19 @@ __device__ __forceinline__ void multiply_units(float (&part)[RowTiles][ColumnTil
 /// Sums of one phase over all its units.
 template <bool Split, int Step, class T, int RowTiles, int ColumnTiles>
 __device__ __forceinline__ void sum_units(float (&sums)[RowTiles][ColumnTiles][4], const Unit* units, int count,
-                                          const T* tile, int any_step, const StoredWeight<Split>* weights) {
+                                          const T* tile, int any_step, const float* weights, int low) {
   int done = 0;
   for (; done + 2 * kPromoteEvery <= count; done += 2 * kPromoteEvery) {
     float part[RowTiles][ColumnTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < kPromoteEvery; ++k)
-      multiply_units<Split, Step>(part, units + done + 2 * k, tile, any_step, weights);
+      multiply_units<Split, Step>(part, units + done + 2 * k, tile, any_step, weights, low);
     promote(sums, part);
   }
   if (done < count) {
     float part[RowTiles][ColumnTiles][4] = {};
 #pragma unroll 1
-    for (; done < count; done += 2) multiply_units<Split, Step>(part, units + done, tile, any_step, weights);
+    for (; done < count; done += 2) multiply_units<Split, Step>(part, units + done, tile, any_step, weights, low);
     promote(sums, part);
   }
 }
@@ -166,13 +180,14 @@ __global__ void __launch_bounds__(kGatherThreads)
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int warps = static_cast<int>(blockDim.x / 32);
   const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-  const int weight_words = taps * plan.channel_blocks * plan.result_tiles * 32;
+  const int zero_weight = taps * plan.channel_blocks * plan.result_tiles * 32;
+  const int weight_words = zero_weight + plan.result_tiles * 32;
   const int phases = p.phases[0] * p.phases[1] * p.phases[2];
   const int run = kSegment * p.phases[2];      // result columns of one segment
   const int stage_pitch = RowTiles * run + 4;  // 4 modulo 16: pairs of channels fall on different banks
 
-  auto* weights = reinterpret_cast<StoredWeight<Split>*>(shared + plan.buffers * box.bytes);
-  Unit* units = reinterpret_cast<Unit*>(weights + weight_words + plan.result_tiles * 32);
+  auto* weights = reinterpret_cast<float*>(shared + plan.buffers * box.bytes);
+  Unit* units = reinterpret_cast<Unit*>(weights + weight_words * (Split ? 2 : 1));
   int* starts = reinterpret_cast<int*>(units + plan.units);  // [phases]
   float* stage = reinterpret_cast<float*>(starts + (phases + 3) / 4 * 4) + warp * (ColumnTiles * 8 * stage_pitch);
 
@@ -196,8 +211,8 @@ __global__ void __launch_bounds__(kGatherThreads)
     return true;
   };
   start(0);
-  fill_weights<Split>(weights, plan, arguments.weight + group * p.weight_group);
-  build_units<T>(units, starts, plan, weight_words);
+  fill_weights<Split>(weights, weight_words, plan, arguments.weight + group * p.weight_group);
+  build_units<T>(units, starts, plan, zero_weight);
   __syncthreads();
 
   const int column_groups = plan.result_tiles / ColumnTiles;
@@ -235,7 +250,7 @@ __global__ void __launch_bounds__(kGatherThreads)
         const Unit* unit = units + starts[outer_phase * p.phases[2] + phase_w];
         float sums[RowTiles][ColumnTiles][4] = {};
         sum_units<Split, Step>(sums, unit, count, base + lane / 4 * p.step[2] + lane % 4 * pitch.channel, p.step[2],
-                               weights + channel0 * 4 + lane);
+                               weights + channel0 * 4 + lane, weight_words);
 
         float* staged = stage + lane % 4 * 2 * stage_pitch + lane / 4 * p.phases[2] + phase_w;
         bool finite = true;
@@ -253,7 +268,7 @@ __global__ void __launch_bounds__(kGatherThreads)
         if (!__all_sync(0xffffffffu, finite)) {
           __syncwarp();
           repair<RowTiles>(stage, stage_pitch, run, p.phases[2], phase_w, channels, unit, count, base, p.step[2],
-                           pitch.channel, weights + channel0 * 4);
+                           pitch.channel, weights + channel0 * 4, Split ? weight_words : 0);
         }
       }
       __syncwarp();

@@ -113,7 +113,7 @@ void complete(GatherPlan& plan, const DeviceLimits& limits, std::size_t element_
   const double column_groups = plan.result_tiles / plan.column_tiles;
   const double products = plan.row_tiles * plan.column_tiles;
   const double step =
-      4 + plan.row_tiles * (split ? 12 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 5 : 3);
+      4 + plan.row_tiles * (split ? 16 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 5 : 3);
   const double stage = phases * (products * 4 * 3 + 30);
   const double write = g.phases[0] * g.phases[1] * (60 + plan.row_tiles * run / 32.0 * (8 + 8 * plan.column_tiles * 5));
   const double items = plan.row_groups * column_groups * g.phases[0] * g.phases[1];
@@ -165,7 +165,7 @@ void complete(WeightPlan& plan, const DeviceLimits& limits, bool split) {
   const double fill = fill_instructions(plan.x) + fill_instructions(plan.y);
   const double products = plan.row_tiles * plan.column_tiles;
   const double step =
-      14 + plan.row_tiles * (split ? 12 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 4 : 2);
+      14 + plan.row_tiles * (split ? 16 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 4 : 2);
   const double busy = double(items) / (double(plan.item_sets) * plan.warps / plan.position_splits);
   const double work = items * (double(positions) / 8) * step / plan.item_sets / busy;
   const auto bytes = double(tile_bytes);

@@ -20,22 +20,7 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// A weight as the tensor core takes it, see Operand.
-template <bool Split>
-struct StoredWeight {
-  float value;
-  __device__ explicit StoredWeight(float value) : value(value) {}
-  __device__ float plain() const { return value; }
-};
-template <>
-struct alignas(8) StoredWeight<true> {
-  device::Tf32Pair pair;
-  __device__ explicit StoredWeight(float value) : pair(device::split_tf32_unguarded(value)) {}
-  __device__ float plain() const { return __uint_as_float(pair.high) + __uint_as_float(pair.low); }
-};
-
-/// N operand values as the tensor core takes them: high and low parts, or themselves where they are exact in TF32. Of
-/// two operands one may come from plain values, the cheaper split; the other comes from StoredWeight.
+/// N operand values as the tensor core takes them: high and low parts, or themselves where they are exact in TF32.
 template <int N, bool Split>
 struct Operand {
   uint32_t high[N];
@@ -43,19 +28,11 @@ struct Operand {
 
   __device__ __forceinline__ void set(int i, float value) {
     if constexpr (Split) {
-      const device::Tf32Pair pair = device::split_tf32_by_cut(value);
+      const device::Tf32Pair pair = device::split_tf32_unguarded(value);
       high[i] = pair.high;
       low[i] = pair.low;
     } else {
       high[i] = __float_as_uint(value);
-    }
-  }
-  __device__ __forceinline__ void set(int i, const StoredWeight<Split>& weight) {
-    if constexpr (Split) {
-      high[i] = weight.pair.high;
-      low[i] = weight.pair.low;
-    } else {
-      high[i] = __float_as_uint(weight.value);
     }
   }
 };

@@ -41,8 +41,8 @@ __device__ __forceinline__ void multiply_positions(float (&part)[RowTiles][Colum
   Operand<2, Split> b[ColumnTiles];
 #pragma unroll
   for (int n = 0; n < ColumnTiles; ++n) {
-    b[n].set(0, StoredWeight<Split>(device::to_accumulator(y[n * 8 * y_pitch])));
-    b[n].set(1, StoredWeight<Split>(device::to_accumulator(y[n * 8 * y_pitch + 4])));
+    b[n].set(0, device::to_accumulator(y[n * 8 * y_pitch]));
+    b[n].set(1, device::to_accumulator(y[n * 8 * y_pitch + 4]));
   }
   Operand<4, Split> a[RowTiles];
 #pragma unroll

@@ -46,14 +46,6 @@ __device__ __forceinline__ Tf32Pair split_tf32_unguarded(float x) {
   return {high, __float_as_uint(x - __uint_as_float(high))};
 }
 
-/// Two instructions: the high part is cut, so the low part has the sign of x and up to twice the size. Products with an
-/// operand of split_tf32_unguarded are then off by up to 2^-20, 1.7e-7 in the mean square instead of 0.8e-7. Finite
-/// stays finite; an infinity or NaN makes NaN.
-__device__ __forceinline__ Tf32Pair split_tf32_by_cut(float x) {
-  const uint32_t high = __float_as_uint(x) & kTf32Mask;
-  return {high, __float_as_uint(x - __uint_as_float(high))};
-}
-
 /// A number that the tensor core cuts to a TF32 neighbour of x: one multiplication adds a third to two thirds of the
 /// last kept place, depending on the mantissa, before the cut. The error is 5 % above rounding to nearest; exact TF32
 /// numbers, infinity and NaN stay. Above kTf32Max the result may be infinite.
