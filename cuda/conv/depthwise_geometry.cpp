@@ -40,24 +40,24 @@ MarchSide side(const ConvProblem::Extents& extents, const MarchShape& shape, boo
 void fill_box(MarchGeometry& g, const MarchShape& shape, int64_t bytes, int size, bool weight, bool many_planes) {
   constexpr int64_t kRowBytes = 2304;
   const auto evenly = [](int64_t extent, int64_t most) { return divide_up(extent, divide_up(extent, most)); };
-  const int64_t word = 4 / size;
-  int64_t words, inner = 1, strip = 1;  // words: threads along the width, two words each
+  const int64_t word = 4 / size, per_thread = weight ? 2 : 2 * word;  // columns
+  int64_t words, inner = 1, strip = 1;                                // words: threads along the width
   if (shape.march == 1) {
     const int64_t tile = evenly(g.result.rows.width, std::max<int64_t>(1024, bytes / (weight ? 2 : 1) / size));
-    strip = divide_up(divide_up(tile, 2 * word * kMarchThreads), 4) * 4;  // whole rounds of the kernel
-    words = divide_up(tile, 2 * word * strip);
+    strip = divide_up(divide_up(tile, per_thread * kMarchThreads), 4) * 4;  // whole rounds of the kernel
+    words = divide_up(tile, per_thread * strip);
     if (words > 64) words = divide_up(words, 32) * 32;
-    g.column_step = to_int(2 * word * words);
-    g.column_tiles = divider(divide_up(g.result.rows.width, strip * 2 * word * words));
+    g.column_step = to_int(per_thread * words);
+    g.column_tiles = divider(divide_up(g.result.rows.width, strip * per_thread * words));
   } else {
-    words = divide_up(evenly(g.result.rows.width, kRowBytes / size), 2 * word);
-    g.column_tiles = divider(divide_up(g.result.rows.width, 2 * word * words));
+    words = divide_up(evenly(g.result.rows.width, kRowBytes / size), per_thread);
+    g.column_tiles = divider(divide_up(g.result.rows.width, per_thread * words));
     // The rows that bring most results for each row copied.
     double best = 0;
     for (int64_t i = 1; i <= std::min(g.result.rows.inner, 16); ++i) {
       for (int64_t s = 1;; s += shape.march) {  // a whole number of unrolled steps
         const int64_t rows = (s + shape.march - 1) * (i + shape.inner - 1) + (weight ? s * i : 0);
-        if (rows * (2 * word * words + shape.width - 1) * size > bytes && s * i > 1) break;
+        if (rows * (per_thread * words + shape.width - 1) * size > bytes && s * i > 1) break;
         const double strips = double(divide_up(g.result.rows.outer, s)) * double(divide_up(g.result.rows.inner, i));
         const double value = 1 / (strips * double(rows));
         if (value >= best) best = value, strip = s, inner = i;
@@ -67,14 +67,14 @@ void fill_box(MarchGeometry& g, const MarchShape& shape, int64_t bytes, int size
   }
   g.strip = to_int(strip);
   g.words = divider(words);
-  g.step_columns = to_int(2 * word * words);
+  g.step_columns = to_int(per_thread * words);
   g.inner = divider(inner);
   g.strips = divider(shape.march == 1 ? 1 : divide_up(g.result.rows.outer, strip));
   g.inner_tiles = divider(divide_up(g.result.rows.inner, inner));
 
   const int64_t march_rows = shape.march == 1 ? 1 : strip + shape.march - 1;
   const int64_t result_rows = shape.march == 1 ? 1 : strip;
-  const int64_t columns = (shape.march == 1 ? strip : 1) * 2 * word * words;
+  const int64_t columns = (shape.march == 1 ? strip : 1) * per_thread * words;
   const auto boxes = [&](int64_t planes) {
     g.source_box = row_box(g.source.rows, planes, march_rows, inner + shape.inner - 1, columns + shape.width - 1, size);
     if (weight) g.result_box = row_box(g.result.rows, planes, result_rows, inner, columns, size);
@@ -142,7 +142,7 @@ MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
 
   // Shrinks boxes until there are enough blocks for every multiprocessor.
   constexpr int64_t kBlocksWanted = 132 * 8;
-  const int64_t most = weight ? 72 << 10 : 44 << 10;  // five blocks of a multiprocessor, or three
+  const int64_t most = weight ? 72 << 10 : 48 << 10;  // three or four blocks of a multiprocessor
   for (int64_t bytes = most;; bytes /= 2) {
     fill_box(g, shape, bytes, size, weight, weight || p.out_channels == p.in_channels);
     const int64_t blocks = g.tiles * (weight ? p.out_channels : 1);

@@ -1,8 +1,8 @@
 // How a depthwise convolution with unit stride and dilation is laid over blocks and threads.
 //
 // A block copies a box of source rows into shared memory and computes the results they feed. A thread owns the result
-// columns of two words and marches along the outermost axis on which the kernel has more than one tap, keeping the
-// partial results of the rows in reach.
+// columns of one or two words and marches along the outermost axis on which the kernel has more than one tap, keeping
+// the partial results of the rows in reach.
 //
 //   case  kernel        marches along         rows read a step   folded into the planes
 //   1     1 x 1 x k     the width, in steps   1                  depth, height
@@ -47,8 +47,8 @@ struct MarchGeometry {
   int strip = 1;                ///< rows of a thread; case 1: steps along the width
   int column_step = 0;          ///< case 1: columns from one step to the next; else 0
   int threads = kMarchThreads;  ///< of a block
-  FastDivide words, inner;      ///< results of a step: threads along the width, two words each, and inner rows
-  int step_columns = 1;         ///< columns of those words
+  FastDivide words, inner;      ///< results of a step: threads along the width, and inner rows
+  int step_columns = 1;         ///< columns of those
   FastDivide column_tiles, inner_tiles, strips, plane_tiles;
   int64_t plane_count = 1, outer_count = 1;
   int64_t tiles = 0;  ///< over all slices

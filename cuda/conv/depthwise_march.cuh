@@ -13,17 +13,22 @@ __device__ __forceinline__ void load_taps(const T* weight, bool flip, float (&ta
   for (int t = 0; t < Taps; ++t) taps[t] = device::to_accumulator(weight[flip ? Taps - 1 - t : t]);
 }
 
-/// The results of one row in each column where `row` is below rows.at[column]. `apart`: elements to the second word.
+/// Columns of a thread: two words.
 template <class T>
-__device__ __forceinline__ void store_row(T* to, int apart, const float (&values)[kColumns<T>], int row,
-                                          const ColumnRows<T>& rows) {
+inline constexpr int kMarchColumns = 2 * kWordColumns<T>;
+
+/// The results of one row in each column; Checked: where `row` is below rows.at[column]. `apart`: elements to the
+/// second word.
+template <bool Checked, class T, int Columns>
+__device__ __forceinline__ void store_row(T* to, int apart, const float (&values)[Columns], int row,
+                                          const ColumnRows<T, Columns>& rows) {
   constexpr int kWord = kWordColumns<T>;
 #pragma unroll
-  for (int word = 0; word < 2; ++word) {
+  for (int word = 0; word < Columns / kWord; ++word) {
     bool exists[kWord];
 #pragma unroll
     for (int c = 0; c < kWord; ++c) {
-      exists[c] = static_cast<unsigned>(row) < static_cast<unsigned>(rows.at[word * kWord + c]);
+      exists[c] = !Checked || static_cast<unsigned>(row) < static_cast<unsigned>(rows.at[word * kWord + c]);
     }
     T* const at = to + word * apart;
     if (kWord == 2 && exists[kWord - 1] && reinterpret_cast<uintptr_t>(at) % 4 == 0) {
@@ -42,9 +47,9 @@ template <class T, int March, int Inner, int Width>
 __device__ __forceinline__ void march_columns(const unsigned char* source, int march_pitch, int inner_pitch, int apart,
                                               const float (&taps)[March * Inner * Width], float bias,
                                               const Activation& activation, T* result, int64_t result_pitch,
-                                              const ColumnRows<T>& rows) {
+                                              const ColumnRows<T, kMarchColumns<T>>& rows) {
   constexpr int kUnroll = kMarchUnroll<March>;
-  constexpr int C = kColumns<T>;
+  constexpr int C = kMarchColumns<T>;
   float sums[March][C];  // of the result rows in reach, row modulo March
 #pragma unroll
   for (int m = 0; m < March; ++m) {
@@ -86,11 +91,14 @@ __device__ __forceinline__ void march_columns(const unsigned char* source, int m
         for (int c = 0; c < C; ++c) done[u][c] = device::apply_activation(activation, done[u][c]);
       }
     }
+    if (row0 >= 0 && row0 + kUnroll <= rows.at[C - 1]) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      store_row(result, apart, done[u], row0 + u, rows);
-      result += result_pitch;
+      for (int u = 0; u < kUnroll; ++u) store_row<false>(result + u * result_pitch, apart, done[u], row0 + u, rows);
+    } else {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) store_row<true>(result + u * result_pitch, apart, done[u], row0 + u, rows);
     }
+    result += kUnroll * result_pitch;
   }
 }
 
@@ -142,7 +150,7 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
     march_columns<T, March, Inner, Width>(
         source + item_offset<T>(box, item), step_pitch<T>(g, box), box.inner_pitch, apart, taps, bias, p.activation,
         result + item.plane * g.result.slice + item.inner * g.result.rows.inner_pitch + item.column, result_pitch,
-        ColumnRows<T>(g, tile, column));
+        ColumnRows<T, kMarchColumns<T>>(g, tile, column));
   }
 }
 

@@ -32,11 +32,9 @@ __device__ __forceinline__ MarchTile march_tile(const MarchGeometry& g, uint32_t
   return tile;
 }
 
-/// A thread's result columns in a tile: those of two words, `columns_apart` elements from each other.
+/// A thread's result columns in a tile: those of one word or of two, `columns_apart` elements from each other.
 template <class T>
 inline constexpr int kWordColumns = 4 / static_cast<int>(sizeof(T));
-template <class T>
-inline constexpr int kColumns = 2 * kWordColumns<T>;
 
 template <class T>
 __device__ __forceinline__ int columns_apart(const MarchGeometry& g) {
@@ -100,13 +98,13 @@ inline constexpr int kMarchBlocks = Taps > 30                           ? 2
 template <int March>
 inline constexpr int kMarchUnroll = March == 1 ? 4 : March;
 
-/// march_rows of each column of a thread, the first of which is `column`.
-template <class T>
+/// march_rows of each column of a thread, the first of which is `column`; they do not increase.
+template <class T, int Columns>
 struct ColumnRows {
-  int at[kColumns<T>];
+  int at[Columns];
   __device__ ColumnRows(const MarchGeometry& g, const MarchTile& tile, int column) {
 #pragma unroll
-    for (int c = 0; c < kColumns<T>; ++c) {
+    for (int c = 0; c < Columns; ++c) {
       const int behind = c / kWordColumns<T> * columns_apart<T>(g) + c % kWordColumns<T>;
       at[c] = march_rows(g, tile, column + behind);
     }
@@ -114,12 +112,11 @@ struct ColumnRows {
 };
 
 /// What the taps of one row read for each column. `row`: the first element, `apart`: bytes to the second word.
-template <class T, int Width>
-__device__ __forceinline__ void load_windows(const unsigned char* row, int apart,
-                                             float (&windows)[kColumns<T>][Width]) {
+template <class T, int Columns, int Width>
+__device__ __forceinline__ void load_windows(const unsigned char* row, int apart, float (&windows)[Columns][Width]) {
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
+    for (int c = 0; c < Columns; ++c) {
       const auto* from = reinterpret_cast<const T*>(row + c * apart);
 #pragma unroll
       for (int k = 0; k < Width; ++k) windows[c][k] = from[k];
@@ -130,7 +127,7 @@ __device__ __forceinline__ void load_windows(const unsigned char* row, int apart
     const bool odd = reinterpret_cast<uintptr_t>(row) % 4 != 0;
     const uint32_t order = odd ? 0x5432 : 0x3210;
 #pragma unroll
-    for (int group = 0; group < 2; ++group) {
+    for (int group = 0; group < Columns / 2; ++group) {
       const auto* words = reinterpret_cast<const uint32_t*>(row + group * apart - (odd ? 2 : 0));
       uint32_t low = words[0];
       float values[2 * kWords];

@@ -10,13 +10,17 @@
 
 namespace halo::cuda::conv::depthwise {
 
+/// Columns of a thread. Half types: one word, since two need too many registers beside the sums of the taps.
+inline constexpr int kWeightColumns = 2;
+
 /// Adds the products of a thread's columns to the sums of all taps. `rows`: the gradients that exist.
 template <class T, int March, int Inner, int Width>
 __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch, int inner_pitch,
-                                             const unsigned char* y, int y_pitch, int apart, const ColumnRows<T>& rows,
+                                             const unsigned char* y, int y_pitch, int apart,
+                                             const ColumnRows<T, kWeightColumns>& rows,
                                              float (&taps)[March * Inner * Width]) {
   constexpr int kUnroll = kMarchUnroll<March>;
-  constexpr int C = kColumns<T>;
+  constexpr int C = kWeightColumns;
   const int apart_bytes = apart * static_cast<int>(sizeof(T));
   float gradients[March][C] = {};  // row modulo March
   for (int step0 = 0; step0 < rows.at[0] + March - 1; step0 += kUnroll) {
@@ -88,7 +92,8 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
     const int column = tile.column + item.column;
     march_weight<T, March, Inner, Width>(x + item_offset<T>(g.source_box, item), step_pitch<T>(g, g.source_box),
                                          g.source_box.inner_pitch, y + item_offset<T>(g.result_box, item),
-                                         step_pitch<T>(g, g.result_box), apart, ColumnRows<T>(g, tile, column), taps);
+                                         step_pitch<T>(g, g.result_box), apart,
+                                         ColumnRows<T, kWeightColumns>(g, tile, column), taps);
   }
 
 #pragma unroll

@@ -184,8 +184,11 @@ causal::TileParams<T> tile_params(const CausalConv1dProblem& p, const CausalConv
   tile.kernel = static_cast<int>(p.kernel);
   tile.dilation = static_cast<int>(p.dilation);
   tile.reach = static_cast<int>(p.state_length());
-  const int64_t tiles = (p.length + most_columns - 1) / most_columns;
-  tile.columns = static_cast<int>((p.length + tiles - 1) / tiles);
+  // Tiles of equal size but for whole rounds of the threads.
+  const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  tile.columns = static_cast<int>(
+      divide_up(divide_up(p.length, divide_up(p.length, most_columns)), causal::kTileRound) * causal::kTileRound);
+  const int64_t tiles = divide_up(p.length, tile.columns);
   tile.tiles = FastDivide(static_cast<uint32_t>(tiles));
   tile.by_channel = FastDivide(static_cast<uint32_t>(p.channels));
   tile.splits = static_cast<int>(p.batch * tiles);
@@ -193,6 +196,12 @@ causal::TileParams<T> tile_params(const CausalConv1dProblem& p, const CausalConv
   tile.x_box = conv::row_box(tile.rows, 1, 1, 1, tile.columns + int64_t{reaches} * tile.reach, sizeof(T));
   tile.g_box = conv::row_box(tile.rows, 1, 1, 1, tile.columns + int64_t{tile.reach}, sizeof(T));
   return tile;
+}
+
+/// Shared memory for taps that are not in registers, and for what rounds beyond the row read.
+template <class T>
+std::size_t taps_bytes(const causal::TileParams<T>& tile) {
+  return static_cast<std::size_t>(tile.kernel) * sizeof(T);
 }
 
 /// Calls f with the number of taps as a constant: 2, 3, 4, or 0 for all others.
@@ -214,7 +223,7 @@ void forward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensors
   const dim3 blocks(static_cast<unsigned>(int64_t{tile.splits} * tile.channels));
   with_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
     launch("causal_conv1d", causal::forward_kernel<T, K>, blocks, causal::kTileThreads,
-           static_cast<std::size_t>(tile.x_box.bytes), scope.stream(), tile);
+           static_cast<std::size_t>(tile.x_box.bytes) + taps_bytes<T>(tile), scope.stream(), tile);
   });
 }
 
@@ -235,7 +244,7 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
   const dim3 blocks(static_cast<unsigned>(int64_t{tile.splits} * tile.channels));
   with_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
     launch("causal_conv1d_backward", causal::backward_kernel<T, K>, blocks, causal::kTileThreads,
-           static_cast<std::size_t>(tile.x_box.bytes + tile.g_box.bytes), scope.stream(), tile);
+           static_cast<std::size_t>(tile.x_box.bytes + tile.g_box.bytes) + taps_bytes<T>(tile), scope.stream(), tile);
   });
   if (!parameters) return;
   constexpr int kWarps = causal::kTileThreads / 32;

@@ -11,6 +11,8 @@
 namespace halo::cuda::causal {
 
 inline constexpr int kTileThreads = 256;
+inline constexpr int kTileSums = 4;  ///< positions a thread works on at once; columns of a tile are whole rounds
+inline constexpr int kTileRound = kTileThreads * kTileSums;
 
 template <class T>
 struct TileParams {
@@ -22,7 +24,7 @@ struct TileParams {
   bool silu;
   int channels, length, kernel, dilation;
   int reach;    ///< (kernel - 1) * dilation
-  int columns;  ///< of a block
+  int columns;  ///< of a block, a multiple of kTileRound
   FastDivide tiles, by_channel;
   int splits;  ///< blocks a channel
   conv::RowSource rows;
@@ -46,29 +48,41 @@ struct Tile {
   }
 };
 
-/// The taps of one channel: in registers where their number K is known, else (K = 0) in memory.
+/// The taps of one channel: in registers where their number K is known, else (K = 0) behind the boxes in shared memory.
 template <class T, int K>
 struct Taps {
   const T* memory;
   int number, dilation;
   T taps[K == 0 ? 1 : K];
 
-  __device__ Taps(const TileParams<T>& p, const Tile& tile)
-      : memory(p.weight + int64_t{tile.channel} * p.kernel), number(p.kernel), dilation(p.dilation) {
-#pragma unroll
-    for (int k = 0; k < K; ++k) taps[k] = memory[k];
-  }
-  /// start + the sum over k of tap k times from[k * dilation * direction], in order.
-  __device__ __forceinline__ T sum(T start, const T* from, int direction) const {
-    const int step = dilation * direction;
+  /// The block synchronises before the first sum.
+  __device__ Taps(const TileParams<T>& p, const Tile& tile, unsigned char* shared)
+      : number(p.kernel), dilation(p.dilation) {
+    const T* from = p.weight + int64_t{tile.channel} * p.kernel;
+    memory = from;
     if constexpr (K == 0) {
-#pragma unroll 4
-      for (int k = 0; k < number; ++k) start += memory[k] * from[k * step];
+      T* const to = reinterpret_cast<T*>(shared);
+      for (int k = static_cast<int>(threadIdx.x); k < number; k += kTileThreads) to[k] = from[k];
+      memory = to;
     } else {
 #pragma unroll
-      for (int k = 0; k < K; ++k) start += taps[k] * from[k * step];
+      for (int k = 0; k < K; ++k) taps[k] = from[k];
     }
-    return start;
+  }
+  /// start + the sum over k of tap k times from[k * dilation * direction], in order, for kTileSums positions
+  /// kTileThreads apart.
+  __device__ __forceinline__ void sum(T (&sums)[kTileSums], const T* from, int direction) const {
+    const int step = dilation * direction;
+    const auto add = [&](T tap, const T* at) {
+#pragma unroll
+      for (int j = 0; j < kTileSums; ++j) sums[j] += tap * at[j * kTileThreads];
+    };
+    if constexpr (K == 0) {
+      for (int k = 0; k < number; ++k) add(memory[k], from + k * step);
+    } else {
+#pragma unroll
+      for (int k = 0; k < K; ++k) add(taps[k], from + k * step);
+    }
   }
 };
 
@@ -76,7 +90,6 @@ struct Taps {
 /// tile.first - reach.
 template <class T>
 __device__ __forceinline__ void put_state(const TileParams<T>& p, const Tile& tile, T* v) {
-  if (tile.first >= p.reach) return;
   for (int j = static_cast<int>(threadIdx.x); j < p.reach - tile.first; j += kTileThreads) {
     v[j] = p.state != nullptr ? p.state[tile.row * p.reach + tile.first + j] : T(0);
   }
@@ -95,37 +108,48 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(const __grid_cons
   const conv::BoxPlace<T> place{p.x + start - p.reach, 1, 0, 0, tile.first - p.reach};
   conv::start_box(shared, p.x_box, p.rows, place, barrier);
   conv::box_arrive(barrier);
-  const Taps<T, K> taps(p, tile);
+  const Taps<T, K> taps(p, tile, shared + p.x_box.bytes);
   const T bias = p.bias != nullptr ? p.bias[tile.channel] : T(0);
   conv::box_wait<0>(barrier, 0);
   T* const v = reinterpret_cast<T*>(shared + conv::box_shift(place));
   put_state(p, tile, v);
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileThreads) {
-    const T sum = taps.sum(bias, v + i, 1);
-    p.y[start + i] = p.silu ? math::silu(sum) : sum;
+  for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileRound) {
+    T sums[kTileSums] = {bias, bias, bias, bias};
+    taps.sum(sums, v + i, 1);
+#pragma unroll
+    for (int j = 0; j < kTileSums; ++j) {
+      const int at = i + j * kTileThreads;
+      if (at < tile.columns) p.y[start + at] = p.silu ? math::silu(sums[j]) : sums[j];
+    }
   }
 }
 
-/// The sum over the block of `value`, in a fixed order; in thread 0. `scratch`: one number a warp.
-template <class T>
-__device__ __forceinline__ double block_sum(T value, T* scratch) {
-  const T sum = conv::warp_sum(value);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = sum;
-  __syncthreads();
-  double total = 0;
-  if (threadIdx.x == 0) {
-    for (int w = 0; w < kTileThreads / 32; ++w) total += static_cast<double>(scratch[w]);
+inline constexpr int kTileWarps = kTileThreads / 32;
+
+/// scratch[k][warp]: the sums over each warp of values[k]. Ends with the block synchronised.
+template <class T, int N>
+__device__ __forceinline__ void block_sums(const T (&values)[N], T (*scratch)[kTileWarps]) {
+  __syncthreads();  // the last sums have been read
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    const T sum = conv::warp_sum(values[k]);
+    if (threadIdx.x % 32 == 0) scratch[k][threadIdx.x / 32] = sum;
   }
-  return total;
+  __syncthreads();
+}
+
+template <class T>
+__device__ __forceinline__ double scratch_sum(T (*scratch)[kTileWarps], int k) {
+  double sum = 0;
+  for (int w = 0; w < kTileWarps; ++w) sum += static_cast<double>(scratch[k][w]);
+  return sum;
 }
 
 template <class T, int K>
 __global__ void __launch_bounds__(kTileThreads) backward_kernel(const __grid_constant__ TileParams<T> p) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ uint64_t copied;
-  __shared__ T scratch[kTileThreads / 32];
+  __shared__ T scratch[(K == 0 ? 4 : K) + 1][kTileWarps];
   const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(&copied));
   conv::box_barrier_init(barrier);
   __syncthreads();
@@ -136,7 +160,7 @@ __global__ void __launch_bounds__(kTileThreads) backward_kernel(const __grid_con
   conv::start_box(shared, p.x_box, p.rows, x_place, barrier);
   if (p.g != nullptr) conv::start_box(shared + p.x_box.bytes, p.g_box, p.rows, g_place, barrier);
   conv::box_arrive(barrier);
-  const Taps<T, K> taps(p, tile);
+  const Taps<T, K> taps(p, tile, shared + p.x_box.bytes + p.g_box.bytes);
   const T bias = p.bias != nullptr ? p.bias[tile.channel] : T(0);
   conv::box_wait<0>(barrier, 0);
   T* const v = reinterpret_cast<T*>(shared + conv::box_shift(x_place));
@@ -144,22 +168,37 @@ __global__ void __launch_bounds__(kTileThreads) backward_kernel(const __grid_con
   put_state(p, tile, v);
 
   // The gradients of the sums, also of those after the tile that its inputs reach.
-  for (int j = static_cast<int>(threadIdx.x); j < p.columns + p.reach; j += kTileThreads) {
-    T g = p.g != nullptr && tile.first + j < p.length ? up[j] : T(0);
-    if (p.silu && g != T(0)) {
-      const T sum = taps.sum(bias, v + j, 1), s = math::sigmoid(sum);
-      g *= s * (T(1) + sum * (T(1) - s));
+  for (int i = static_cast<int>(threadIdx.x); i < p.columns + p.reach; i += kTileRound) {
+    T sums[kTileSums] = {bias, bias, bias, bias};
+    if (p.silu) taps.sum(sums, v + i, 1);
+#pragma unroll
+    for (int j = 0; j < kTileSums; ++j) {
+      const int at = i + j * kTileThreads;
+      T g = p.g != nullptr && tile.first + at < p.length && at < p.columns + p.reach ? up[at] : T(0);
+      if (p.silu && g != T(0)) {
+        const T s = math::sigmoid(sums[j]);
+        g *= s * (T(1) + sums[j] * (T(1) - s));
+      }
+      if (at < p.columns + p.reach) up[at] = g;
     }
-    up[j] = g;
   }
   __syncthreads();
 
   const T* const g_state = p.g_state != nullptr ? p.g_state + tile.row * p.reach : nullptr;
   if (p.dx != nullptr) {
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileThreads) {
-      const int in_state = tile.first + i + p.reach - p.length;  // where the final state holds this input
-      p.dx[start + i] = taps.sum(g_state != nullptr && in_state >= 0 ? g_state[in_state] : T(0), up + i + p.reach, -1);
+    for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileRound) {
+      T sums[kTileSums] = {};
+#pragma unroll
+      for (int j = 0; j < kTileSums && g_state != nullptr; ++j) {
+        const int in_state = tile.first + i + j * kTileThreads + p.reach - p.length;  // where the final state has it
+        if (in_state >= 0 && in_state < p.reach) sums[j] = g_state[in_state];
+      }
+      taps.sum(sums, up + i + p.reach, -1);
+#pragma unroll
+      for (int j = 0; j < kTileSums; ++j) {
+        const int at = i + j * kTileThreads;
+        if (at < tile.columns) p.dx[start + at] = sums[j];
+      }
     }
   }
   if (p.dstate != nullptr && tile.first == 0) {
@@ -171,14 +210,22 @@ __global__ void __launch_bounds__(kTileThreads) backward_kernel(const __grid_con
   }
   if (p.partials == nullptr) return;
   const int64_t split = int64_t{tile.batch} * p.tiles.divisor + tile.tile;
-  for (int k = 0; k <= p.kernel; ++k) {
-    T sum = 0;
-#pragma unroll 4
+  double* const partials = p.partials + int64_t{tile.channel} * (p.kernel + 1) * p.splits + split;
+  constexpr int kTogether = K == 0 ? 4 : K;  // taps whose sums a thread keeps
+  for (int k0 = 0; k0 < p.kernel; k0 += kTogether) {
+    T sums[kTogether + 1] = {};
     for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileThreads) {
-      sum += k < p.kernel ? up[i] * v[i + k * p.dilation] : up[i];
+      const T g = up[i];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if (K != 0 || k0 + k < p.kernel) sums[k] += g * v[i + (k0 + k) * p.dilation];
+      }
+      sums[kTogether] += g;
     }
-    const double total = block_sum(sum, scratch);
-    if (threadIdx.x == 0) p.partials[(int64_t{tile.channel} * (p.kernel + 1) + k) * p.splits + split] = total;
+    block_sums(sums, scratch);
+    const int k = static_cast<int>(threadIdx.x);
+    if (k < kTogether && k0 + k < p.kernel) partials[int64_t{k0 + k} * p.splits] = scratch_sum(scratch, k);
+    if (k == kTogether && k0 == 0) partials[int64_t{p.kernel} * p.splits] = scratch_sum(scratch, k);
   }
 }
 
