@@ -142,7 +142,7 @@ MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
 
   // Shrinks boxes until there are enough blocks for every multiprocessor.
   constexpr int64_t kBlocksWanted = 132 * 8;
-  const int64_t most = weight ? 72 << 10 : 48 << 10;  // three or four blocks of a multiprocessor
+  const int64_t most = weight ? 72 << 10 : 44 << 10;  // three or five blocks of a multiprocessor
   for (int64_t bytes = most;; bytes /= 2) {
     fill_box(g, shape, bytes, size, weight, weight || p.out_channels == p.in_channels);
     const int64_t blocks = g.tiles * (weight ? p.out_channels : 1);

@@ -26,10 +26,12 @@ __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch
   for (int step0 = 0; step0 < rows.at[0] + March - 1; step0 += kUnroll) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      float values[C][1] = {};
-      if (step0 + u < rows.at[0]) load_windows<T>(y, apart_bytes, values);  // the box ends there
 #pragma unroll
-      for (int c = 0; c < C; ++c) gradients[u % March][c] = step0 + u < rows.at[c] ? values[c][0] : 0.0f;
+      for (int c = 0; c < C; ++c) {
+        const int behind = c / kWordColumns<T> * apart_bytes + c % kWordColumns<T> * static_cast<int>(sizeof(T));
+        gradients[u % March][c] =
+            step0 + u < rows.at[c] ? device::to_accumulator(*reinterpret_cast<const T*>(y + behind)) : 0.0f;
+      }
 #pragma unroll
       for (int i = 0; i < Inner; ++i) {
         float windows[C][Width];
