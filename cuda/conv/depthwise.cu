@@ -1,8 +1,9 @@
-// Depthwise convolution at memory speed: every source row read once, every result written once, 16 bytes at a time.
+// Depthwise convolution at memory speed: every source row read once, by whole 16-byte granules, every result written
+// once.
 //
 // Limits: groups = in_channels, any channel multiplier (backward_input: 1); stride and dilation 1 on every axis with
 // more than one tap; the taps listed in depthwise_launch.cuh; float32, bfloat16 and float16; extents below 2^30, fewer
-// than 2^31 threads. Any padding, width and alignment; rows and tensors beyond 2^31 elements where these hold.
+// than 2^31 blocks. Any padding, width and alignment; rows and tensors beyond 2^31 elements where these hold.
 // Everything else goes to depthwise_general.cu.
 #include <algorithm>
 
