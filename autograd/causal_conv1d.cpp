@@ -8,6 +8,9 @@
 #include <halo/core/view.h>
 #include <halo/ops/causal_conv1d.h>
 
+#include <algorithm>
+#include <string>
+
 namespace halo {
 namespace {
 
@@ -84,6 +87,25 @@ Tensor causal_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bi
 CausalConv1dOutput causal_conv1d_with_state(const Tensor& input, const Tensor& weight, const Tensor& bias,
                                             const Tensor& initial_state, const CausalConv1dOptions& options) {
   return causal_conv1d("causal_conv1d_with_state", input, weight, bias, initial_state, options, true);
+}
+
+Tensor causal_conv1d_packed(const Tensor& input, const IntList& offsets, const Tensor& weight, const Tensor& bias,
+                            const CausalConv1dOptions& options) {
+  constexpr const char* op = "causal_conv1d_packed";
+  make_problem(op, input.shape(), weight, options);
+  const int64_t length = input.size(2);
+  const bool ordered = std::is_sorted(offsets.begin(), offsets.end());
+  if (offsets.size() < 2 || offsets.front() != 0 || offsets.back() != length || !ordered) {
+    std::string got;
+    for (const int64_t offset : offsets) got += (got.empty() ? "" : ", ") + std::to_string(offset);
+    fail(op, ": offsets expects 0, ..., ", length, " in order (input ", input.shape(), "), got ", got);
+  }
+  std::vector<Tensor> parts;
+  for (std::size_t i = 1; i < offsets.size(); ++i) {
+    if (offsets[i - 1] == offsets[i]) continue;
+    parts.push_back(causal_conv1d(input.slice(2, offsets[i - 1], offsets[i]), weight, bias, options));
+  }
+  return parts.empty() ? causal_conv1d(input, weight, bias, options) : cat(parts, 2);
 }
 
 Tensor causal_conv1d_update(const Tensor& input, const Tensor& state, const Tensor& weight, const Tensor& bias,

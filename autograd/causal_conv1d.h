@@ -27,6 +27,11 @@ struct CausalConv1dOutput {
 CausalConv1dOutput causal_conv1d_with_state(const Tensor& input, const Tensor& weight, const Tensor& bias,
                                             const Tensor& initial_state, const CausalConv1dOptions& options = {});
 
+/// Several sequences one behind the other: sequence i has the positions from offsets[i] to offsets[i + 1] of x [B, C,
+/// L], and none sees what is before its own. `offsets` starts with 0, ends with L and does not decrease. y [B, C, L].
+Tensor causal_conv1d_packed(const Tensor& input, const IntList& offsets, const Tensor& weight, const Tensor& bias = {},
+                            const CausalConv1dOptions& options = {});
+
 /// A step of decoding: x [B, C] or [B, C, T] gives y of the same shape, and `state` moves on in place. Not recorded:
 /// @throws ArgumentError where a gradient would be lost.
 Tensor causal_conv1d_update(const Tensor& input, const Tensor& state, const Tensor& weight, const Tensor& bias = {},

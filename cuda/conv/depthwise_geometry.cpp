@@ -9,7 +9,11 @@ constexpr int64_t kLargest = int64_t{1} << 30;  // room for the halo and one blo
 
 int to_int(int64_t value) { return static_cast<int>(value); }
 
-FastDivide divider(int64_t by) { return FastDivide(static_cast<uint32_t>(by)); }
+/// A number that is too large for the kernels stays so large that `tiles` tells.
+FastDivide divider(int64_t by) {
+  constexpr int64_t kMost = (int64_t{1} << 31) - 1;
+  return FastDivide(static_cast<uint32_t>(std::min(by, kMost)));
+}
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

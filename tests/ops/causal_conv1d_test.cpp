@@ -130,6 +130,27 @@ TEST(CausalConv1d, DecodingKeepsShapesAndRefusesToLoseGradients) {
   EXPECT_TRUE(same(strided.select(2, 2).contiguous(), x));
 }
 
+TEST(CausalConv1d, PackedSequencesDoNotSeeEachOther) {
+  const CausalConv1dOptions options{2, ActivationKind::Silu};
+  const Tensor x = testing::leaf(randn({2, 3, 17}, kDouble)), w = testing::leaf(randn({3, 4}, kDouble)),
+               b = testing::leaf(randn({3}, kDouble));
+  const Tensor y = causal_conv1d_packed(x, {0, 1, 1, 9, 17}, w, b, options);
+  const auto one = [&](int64_t from, int64_t to) { return causal_conv1d(x.slice(2, from, to), w, b, options); };
+  EXPECT_TRUE(same(y.detach(), cat({one(0, 1), one(1, 9), one(9, 17)}, 2).detach()));
+  EXPECT_FALSE(near(y.detach(), causal_conv1d(x, w, b, options).detach(), 1e-3));
+  // The gradient of one sequence's results is that of its own inputs alone.
+  const Tensor gx = grad({sum(y.slice(2, 1, 9))}, {x})[0].detach();
+  EXPECT_TRUE(same(gx.slice(2, 9, 17).contiguous(), zeros({2, 3, 8}, kDouble)));
+  EXPECT_TRUE(same(gx.slice(2, 0, 1).contiguous(), zeros({2, 3, 1}, kDouble)));
+  const auto packed = [](const std::vector<Tensor>& t) { return causal_conv1d_packed(t[0], {0, 5, 17}, t[1], t[2]); };
+  EXPECT_TRUE(gradcheck(packed, {x, w, b}).ok);
+  EXPECT_EQ(causal_conv1d_packed(zeros({2, 3, 0}), {0, 0}, zeros({3, 4})).shape(), (Shape{2, 3, 0}));
+  for (const IntList& wrong : {IntList{0}, IntList{1, 17}, IntList{0, 16}, IntList{0, 9, 5, 17}}) {
+    EXPECT_NE(message_of([&] { causal_conv1d_packed(x, wrong, w); }).find("offsets expects 0, ..., 17"),
+              std::string::npos);
+  }
+}
+
 TEST(CausalConv1d, EmptiesAndErrors) {
   const PoisonGuard poison;
   for (const Shape& shape : {Shape{0, 3, 5}, Shape{2, 3, 0}, Shape{2, 0, 5}}) {
