@@ -58,12 +58,13 @@ int main(int argc, char** argv) {
   CLI::App app{"Trains a Hyena model on associative recall"};
   models::RecallOptions task{.batch = 32, .pairs = 32, .vocab_size = 10};
   std::string out = "runs/recall", device_name;
-  int64_t steps = 800, eval_batches = 32, length_warmup = 0;
+  int64_t steps = 800, eval_batches = 32, length_warmup = 0, d_model = 64;
   double lr = 4e-3, at_least = 0;
   uint64_t seed = 1;
   app.add_option("--vocab", task.vocab_size, "half keys, half values")->check(CLI::Range(2, 1024));
   app.add_option("--pairs", task.pairs, "key-value pairs a sequence")->check(CLI::PositiveNumber);
   app.add_option("--batch", task.batch)->check(CLI::PositiveNumber);
+  app.add_option("--d-model", d_model)->check(CLI::PositiveNumber);
   app.add_option("--steps", steps)->check(CLI::PositiveNumber);
   app.add_option("--length-warmup", length_warmup,
                  "start at a sixteenth of the pairs and double them every so many steps");
@@ -76,7 +77,9 @@ int main(int argc, char** argv) {
   try {
     const Device device = device_name.empty() ? Device::best() : Device::parse(device_name);
     manual_seed(seed);
-    models::HyenaLM model(models::recall_model_options(task));
+    models::HyenaLMOptions options = models::recall_model_options(task);
+    options.mixer.d_model = d_model;
+    models::HyenaLM model(options);
     model.to(device);
     optim::AdamW optimizer(model.parameters(), {.lr = lr, .weight_decay = 0.1});
     optim::Scheduler scheduler(optimizer,
