@@ -2,6 +2,11 @@
 // value of a key it has seen. A Hyena model learns it, a model without a memory cannot.
 //
 //   recall [--vocab 10] [--pairs 32] [--steps 800] [--out runs/recall]
+//
+// Sequences of 2048 tokens, on an H200:
+//   recall --vocab 10 --pairs 1024 --steps 400                    100 % in 3 s
+//   recall --vocab 20 --pairs 1023 --steps 1300 --lr 2e-3         100 % in 14 s
+//   recall --vocab 40 --pairs 1023 --steps 6000 --d-model 128     larger vocabularies need width and time
 #include <halo/halo.h>
 #include <halo/nn/models/recall.h>
 
