@@ -30,7 +30,8 @@ struct Operands {
   void* w = nullptr;
   void* y = nullptr;
   const void* bias = nullptr;
-  void* workspace = nullptr;  ///< workspace_bytes(...) bytes, 256-byte aligned
+  void* workspace = nullptr;       ///< workspace_bytes(...) bytes, 256-byte aligned
+  const void* prepared = nullptr;  ///< what Algorithm::prepare made of w, if the caller has kept it
 };
 
 /// One kernel family. `supports` states its limits; dispatch asks it first.
@@ -42,6 +43,9 @@ struct Algorithm {
   /// Cost model: expected milliseconds on the current device.
   double (*predict_ms)(const ConvProblem&, const ConvConfig&);
   void (*run)(const ConvProblem&, const ConvConfig&, const Operands&, cudaStream_t);
+  /// Where weights are laid out anew for each run: lays them out for many, in prepared_bytes(...) bytes. Else null.
+  std::size_t (*prepared_bytes)(const ConvProblem&, const ConvConfig&) = nullptr;
+  void (*prepare)(const ConvProblem&, const ConvConfig&, const void* w, void* prepared, cudaStream_t) = nullptr;
 };
 
 inline constexpr std::size_t kWorkspaceCap = std::size_t{256} << 20;

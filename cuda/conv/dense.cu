@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "../launch.h"
+#include "../runtime/tensor_map.h"
 #include "algorithms.h"
 #include "dense_launch.h"
 
@@ -68,6 +69,15 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
   return plan_for(problem, config)->value().workspace_bytes;
 }
 
+std::size_t prepared_bytes(const ConvProblem& problem, const ConvConfig& config) {
+  return plan_for(problem, config)->value().weight_bytes;
+}
+
+void prepare(const ConvProblem& problem, const ConvConfig& config, const void* w, void* prepared, cudaStream_t stream) {
+  prepare_dense(plan_for(problem, config)->value(), static_cast<const float*>(w),
+                config.precision == Precision::Float32, static_cast<float*>(prepared), stream);
+}
+
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   return plan_for(problem, config)->value().predicted_ms;
 }
@@ -87,6 +97,20 @@ float negative_slope(const Activation& activation) {
   return activation.kind == ActivationKind::Relu ? 0 : activation.slope;
 }
 
+/// The source as width x height x depth x channels x (image, group); a box is the halo of a chunk of channels.
+CUtensorMap source_map(const DenseParams& p) {
+  const auto width = static_cast<cuuint64_t>(p.source_extent[2]), height = static_cast<cuuint64_t>(p.source_extent[1]);
+  const auto depth = static_cast<cuuint64_t>(p.source_extent[0]), plane = static_cast<cuuint64_t>(p.source_plane);
+  const auto channels = static_cast<cuuint64_t>(p.channels);
+  const auto images = static_cast<cuuint64_t>(p.source_numel) / (plane * channels);
+  const int box_depth = p.plane_pitch / (p.halo_height * p.halo_pitch);
+  return tensor_map(p.source, {width, height, depth, channels, images},
+                    {width, width * height, plane, plane * channels},
+                    {static_cast<cuuint32_t>(p.halo_pitch), static_cast<cuuint32_t>(p.halo_height),
+                     static_cast<cuuint32_t>(box_depth), static_cast<cuuint32_t>(p.chunk_channels), 1},
+                    false);
+}
+
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
   const auto held = plan_for(problem, config);
   const DensePlan& plan = held->value();
@@ -96,13 +120,13 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   const auto* bias = plan.forward && config.bias ? static_cast<const float*>(operands.bias) : nullptr;
   const Activation activation = plan.forward ? config.activation : Activation{};
   auto* workspace = static_cast<std::byte*>(operands.workspace);
-  auto* partial = reinterpret_cast<float*>(workspace + plan.weight_bytes + plan.column_bytes);
+  auto* partial = reinterpret_cast<float*>(workspace + plan.weight_bytes);
   auto* target = static_cast<float*>(plan.forward ? operands.y : operands.x);
 
   DenseParams params = plan.params;
   params.source = static_cast<const float*>(plan.forward ? operands.x : operands.y);
-  params.weights = reinterpret_cast<const float*>(workspace);
-  params.columns = reinterpret_cast<const DenseColumn*>(workspace + plan.weight_bytes);
+  params.weights = static_cast<const float*>(operands.prepared != nullptr ? operands.prepared : operands.workspace);
+  params.bias = split ? nullptr : bias;
   params.target = split ? partial : target;
   params.activation = split ? Activation{} : activation;
   params.negative_slope = negative_slope(params.activation);
@@ -110,23 +134,25 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   params.finish = !split;
   const PlainSum plain{Sizes(plan.problem), params.source, weights, plan.forward};
 
-  prepare_dense(plan, params, weights, split ? nullptr : bias, accurate, stream);
   if (plan.clear_target) {
     const auto numel = static_cast<std::size_t>(plan.forward ? problem.y_numel() : problem.x_numel());
     check(cudaMemsetAsync(params.target, 0, numel * sizeof(float) * static_cast<std::size_t>(plan.splits), stream),
           "conv dense");
   }
+  const bool prepare_now = operands.prepared == nullptr;
+  if (prepare_now) prepare_dense(plan, weights, accurate, static_cast<float*>(operands.workspace), stream);
   const int blocks = std::min(plan.params.work_items, current_device().multiprocessors);
+  const CUtensorMap map = params.boxed ? source_map(params) : CUtensorMap{};
   if (accurate) {
-    multiply_dense<3>(plan, params, plain, blocks, stream);
+    multiply_dense<3>(plan, params, plain, blocks, map, prepare_now, stream);
   } else {
-    multiply_dense<1>(plan, params, plain, blocks, stream);
+    multiply_dense<1>(plan, params, plain, blocks, map, prepare_now, stream);
   }
   if (split) reduce_dense(plan, partial, bias, activation, plain, target, stream);
 }
 
 }  // namespace
 
-const Algorithm kDense{"dense", supports, workspace_bytes, predict_ms, run};
+const Algorithm kDense{"dense", supports, workspace_bytes, predict_ms, run, prepared_bytes, prepare};
 
 }  // namespace halo::cuda::conv

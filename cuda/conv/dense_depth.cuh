@@ -28,19 +28,19 @@ __host__ __device__ inline int dense_tap_at(const DenseAxisMap& m, bool forward,
 }
 
 /// Flat kernel tap that group position `j` has at (step, k), or -1.
-__host__ __device__ inline int dense_kernel_tap(const DenseParams& p, const DenseAxisMap (&map)[3], bool forward,
-                                                const DensePhase& phase, int step, int k, int j) {
+__host__ __device__ inline int dense_kernel_tap(const DenseParams& p, bool forward, const DensePhase& phase, int step,
+                                                int k, int j) {
   const int tap = dense_depth(p, phase, step, k).tap;
   if (step >= phase.steps || tap >= phase.window[0] * phase.window[1] * phase.window[2]) return -1;
   const int at[3] = {tap / (phase.window[1] * phase.window[2]), tap / phase.window[2] % phase.window[1],
                      tap % phase.window[2]};
-  const int own[3] = {j / (map[1].group * map[2].group), j / map[2].group % map[1].group, j % map[2].group};
+  const int own[3] = {j / (p.map[1].group * p.map[2].group), j / p.map[2].group % p.map[1].group, j % p.map[2].group};
   int flat = 0;
   for (int axis = 0; axis < 3; ++axis) {
-    const int offset = phase.off_min[axis] + at[axis] * map[axis].tap_step;
-    const int one = dense_tap_at(map[axis], forward, phase.j0[axis] + own[axis], offset);
+    const int offset = phase.off_min[axis] + at[axis] * p.map[axis].tap_step;
+    const int one = dense_tap_at(p.map[axis], forward, phase.j0[axis] + own[axis], offset);
     if (one < 0) return -1;
-    flat = flat * map[axis].kernel + one;
+    flat = flat * p.map[axis].kernel + one;
   }
   return flat;
 }
@@ -50,17 +50,16 @@ struct DensePlace {
   int channel, j;
 };
 
-__host__ __device__ inline DensePlace dense_place(const DenseAxisMap (&map)[3], int column) {
-  const int group = map[0].group * map[1].group * map[2].group;
+__host__ __device__ inline DensePlace dense_place(const DenseParams& p, int column) {
+  const int group = p.map[0].group * p.map[1].group * p.map[2].group;
   return {column / group, column % group};
 }
 
 /// Where the column's outputs go, without the bias.
-__host__ __device__ inline DenseColumn dense_column(const DenseParams& p, const DenseAxisMap (&map)[3],
-                                                    const DensePlace& own) {
+__host__ __device__ inline DenseColumn dense_column(const DenseParams& p, const DensePlace& own) {
   if (own.channel >= p.target_channels) return {kDenseNowhere, 0, 0};
-  const int w = own.j % map[2].group, h = own.j / map[2].group % map[1].group;
-  const int d = own.j / (map[1].group * map[2].group);
+  const int w = own.j % p.map[2].group, h = own.j / p.map[2].group % p.map[1].group;
+  const int d = own.j / (p.map[1].group * p.map[2].group);
   const int64_t within = (int64_t{d} * p.target_extent[1] + h) * p.target_extent[2] + w;
   return {(own.channel * p.target_plane + within) * static_cast<int64_t>(sizeof(float)),
           static_cast<uint32_t>(d) << 20 | static_cast<uint32_t>(h) << 10 | static_cast<uint32_t>(w), 0};

@@ -3,6 +3,7 @@
 
 namespace halo::cuda::conv {
 
-template void multiply_dense<3>(const DensePlan&, const DenseParams&, const PlainSum&, int, cudaStream_t);
+template void multiply_dense<3>(const DensePlan&, const DenseParams&, const PlainSum&, int, const CUtensorMap&, bool,
+                                cudaStream_t);
 
 }  // namespace halo::cuda::conv

@@ -2,16 +2,18 @@
 //
 // Rows are output positions, columns output channels (and grouped positions), depth (channel, window tap). A work item
 // is one tile of rows x one column tile. Three consumer warpgroups multiply; the fourth warpgroup copies:
-//   warps 0..2  fill the halo tile of a chunk of source channels with cp.async, 16 bytes at a time where rows are
-//               aligned, else 4; outside the tensor is zero, which is the padding. Global offsets of the tile's pieces
-//               are worked out once an item and kept in shared memory.
+//   warps 0..2  fill the halo tile of a chunk of source channels; outside the tensor is zero, which is the padding.
+//               Where rows are multiples of 16 bytes, one lane asks the copy engine for the whole chunk as a box. Else
+//               with cp.async, 16, 8 or 4 bytes at a time; global offsets of the tile's pieces are worked out once an
+//               item and kept in shared memory.
 //   warp 3      brings the prepared weights, four k8 steps at a time, with bulk copies.
 // A fragments are gathered from the float32 halo tile straight into registers: thread (g, c) of a warp reads rows g and
 // g + 8, depth c and c + 4, at row base + table[step][c]. Tiles are made of runs of 8 neighbouring positions along
 // width, so a row base is fixed for the whole kernel. No im2col exists anywhere, and any tap order is a table.
 //
 // Float32 accuracy: operands are split into high and low TF32 parts, three products (low*high + high*low + high*high),
-// and since the tensor core truncates each addition, its partial sums go to float32 registers every four steps.
+// and since the tensor core truncates each addition, its partial sums go to float32 registers every four steps: error
+// 2.4e-7. With 128 columns, sums of at least kLongSteps steps go every eight: 4.6e-7, where a plain chain has as much.
 // The split is unguarded (tf32_split.cuh) and columns share taps they do not use as zero weights, so an input that is
 // infinite, NaN or above 3.40e38 may turn results into NaN or infinity that should be neither. Every result that is
 // not finite is therefore computed again as a plain float32 chain, which gives what plain float32 gives.
@@ -23,11 +25,13 @@
 
 #include "../device/activation.cuh"
 #include "../device/async_copy.cuh"
+#include "../device/grid_order.cuh"
 #include "../device/mbarrier.cuh"
 #include "../device/tf32_split.cuh"
 #include "../device/wgmma.cuh"
 #include "dense_depth.cuh"
 #include "plain_sum.cuh"
+#include <cuda.h>
 
 namespace halo::cuda::conv {
 
@@ -48,7 +52,8 @@ struct DenseTraits {
   // out.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = 32;
-  static constexpr int kConsumerRegisters = Warpgroups == 3 ? 160 : 112;
+  static constexpr int kConsumerRegisters =
+      ((Warpgroups + 1) * kLaunchRegisters - kProducerRegisters) / Warpgroups / 8 * 8;
   static_assert(Products == 1 || Products == 3);
   static_assert(Columns % 8 == 0 && Columns <= 256);
   static_assert(kProducerRegisters + Warpgroups * kConsumerRegisters <= (Warpgroups + 1) * kLaunchRegisters);
@@ -189,160 +194,6 @@ __host__ __device__ __forceinline__ uint32_t halo_shift(const DenseParams& p, co
   const int flat =
       (source_at(p, item, 0) * p.source_extent[1] + source_at(p, item, 1)) * p.source_extent[2] + source_at(p, item, 2);
   return static_cast<uint32_t>(flat) & static_cast<uint32_t>(p.fill_words - 1);
-}
-
-/// The part of an item's halo that one thread copies: every kFillThreads-th piece of `Words` words of each channel.
-/// Halo pitches equal the source's modulo `Words`, so that with halo_shift every piece is aligned on both sides. A
-/// piece belongs to the row of its last word; the gap between rows keeps it from holding words of two that are read.
-template <class Traits, int Words>
-struct HaloFiller {
-  const DenseParams& p;
-  int* const entries;  ///< shared: where each piece comes from; own pieces only
-  const int thread;
-
-  __host__ __device__ int pieces() const { return p.halo_words / Words; }
-
-  __host__ __device__ void locate(const DenseItem& item) const {
-    const int shift = static_cast<int>(halo_shift(p, item));
-    const int origin[3] = {source_at(p, item, 0), source_at(p, item, 1), source_at(p, item, 2)};
-    for (int piece = thread; piece < pieces(); piece += Traits::kFillThreads) {
-      uint32_t last_w, h;
-      const uint32_t row = p.by_halo_pitch.divide(static_cast<uint32_t>(piece * Words + Words - 1 - shift), last_w);
-      const uint32_t d = p.by_halo_height.divide(row, h);
-      const int i0 = origin[0] + static_cast<int>(d) * p.fill_step[0];
-      const int i1 = origin[1] + static_cast<int>(h) * p.fill_step[1];
-      const int i2 = origin[2] + (static_cast<int>(last_w) - (Words - 1)) * p.fill_step[2];
-      const bool row_exists = i0 >= 0 && i0 < p.source_extent[0] && i1 >= 0 && i1 < p.source_extent[1];
-      const int start = (i0 * p.source_extent[1] + i1) * p.source_extent[2] + i2;
-      entries[piece] = encode(start, i2, row_exists);
-    }
-  }
-
-  // An entry: the word offset of the piece, or -1 where it is padding. Four words: (offset / 4) * 8 + how many of them
-  // exist, from the first; kSecondHalf where only the last two do.
-  static constexpr int kSecondHalf = 5;
-  __host__ __device__ int encode(int start, int i2, bool row_exists) const {
-    const int exist = p.source_extent[2] - i2;
-    if constexpr (Words < 4) {
-      return row_exists && i2 >= 0 && exist > 0 ? start : -1;
-    } else {
-      const int code = !row_exists || i2 <= -4 ? 0 : i2 < 0 ? kSecondHalf : min(max(exist, 0), 4);
-      return start / 4 * 8 + code;
-    }
-  }
-
-  struct Piece {
-    int offset;  ///< words
-    int bytes;   ///< that exist; -8: the second half
-  };
-  static __host__ __device__ Piece decode(int entry) {
-    if constexpr (Words < 4) {
-      return {max(entry, 0), entry < 0 ? 0 : Words * 4};
-    } else {
-      const int code = entry & 7, start = (entry >> 3) * 4;
-      if (code == kSecondHalf) return {start + 2, -8};
-      return {code == 0 ? 0 : start, code * 4};
-    }
-  }
-
-  static __device__ __forceinline__ void start_copy(uint32_t to, const float* from, int bytes) {
-    if (Words == 4 && bytes < 0) {
-      device::copy_async<8>(to, from, 0);
-      device::copy_async<8>(to + 8, from, 8);
-    } else {
-      device::copy_async<Words * 4>(to, from, bytes);
-    }
-  }
-
-  /// Starts the copies of `real` channels from `base` on to `stage`; the chunk's other channels become zero.
-  __device__ void copy(uint32_t stage, const float* base, int real) const {
-    int piece = thread;
-    for (; piece + 3 * Traits::kFillThreads < pieces(); piece += 4 * Traits::kFillThreads) {
-      copy_pieces<4>(piece, stage, base, real);
-    }
-    for (; piece < pieces(); piece += Traits::kFillThreads) copy_pieces<1>(piece, stage, base, real);
-  }
-
-  /// The same `Batch` pieces of every channel: several at a time, so that their address arithmetic overlaps.
-  template <int Batch>
-  __device__ __forceinline__ void copy_pieces(int piece, uint32_t stage, const float* base, int real) const {
-    const float* from[Batch];
-    int bytes[Batch];
-#pragma unroll
-    for (int i = 0; i < Batch; ++i) {
-      const Piece source = decode(entries[piece + i * Traits::kFillThreads]);
-      from[i] = base + source.offset;
-      bytes[i] = source.bytes;
-    }
-    uint32_t to = stage + static_cast<uint32_t>(piece) * Words * 4;
-    int c = 0;
-    for (; c < min(real, p.chunk_channels); ++c) {
-#pragma unroll
-      for (int i = 0; i < Batch; ++i) {
-        start_copy(to + i * Traits::kFillThreads * Words * 4, from[i], bytes[i]);
-        from[i] += p.source_plane;
-      }
-      to += plane_stride(c);
-    }
-    for (; c < p.chunk_channels; ++c) {
-#pragma unroll
-      for (int i = 0; i < Batch; ++i) {
-        device::copy_async<Words * 4>(to + i * Traits::kFillThreads * Words * 4, base, 0);
-      }
-      to += plane_stride(c);
-    }
-  }
-
-  /// Bytes from channel `c` of a stage to the next.
-  __device__ __forceinline__ uint32_t plane_stride(int c) const {
-    return static_cast<uint32_t>(plane_word(p, c + 1) - plane_word(p, c)) * 4;
-  }
-};
-
-/// Warps 0..2 of the copying warpgroup: halo tiles of every item of this block.
-template <class Traits, int Words>
-__device__ void fill_halos(const DenseParams& p, const DenseShared& s, int* entries, int thread) {
-  const HaloFiller<Traits, Words> filler{p, entries, thread};
-  RingCursor cursor;
-  for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
-    const DenseItem item(p, work);
-    filler.locate(item);
-    const int64_t first_channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.channels;
-    for (int chunk = item.first_chunk; chunk < item.end_chunk; ++chunk, cursor.advance(p.halo_stages)) {
-      const int channel = chunk * p.chunk_channels;
-      device::barrier_wait(s.halo_empty(p, cursor.stage), cursor.parity ^ 1);
-      filler.copy(s.halo + static_cast<uint32_t>(cursor.stage * p.halo_stage_words) * 4,
-                  p.source + (first_channel + channel) * p.source_plane, p.channels - channel);
-      device::copy_async_arrive(s.halo_full(p, cursor.stage));
-    }
-  }
-  device::copy_async_commit();
-  device::copy_async_wait<0>();
-}
-
-/// Warp 3, one lane: weights, a stage at a time.
-template <class Traits>
-__device__ void fetch_weights(const DenseParams& p, const DenseShared& s) {
-  RingCursor cursor;
-  const auto fetch = [&](const float* from) {
-    device::barrier_expect(s.weights_full(cursor.stage), Traits::kStageFloats * 4);
-    device::copy_bulk(s.weights + static_cast<uint32_t>(cursor.stage * Traits::kStageFloats) * 4, from,
-                      Traits::kStageFloats * 4, s.weights_full(cursor.stage));
-    cursor.advance(p.weight_stages);
-  };
-  if (p.resident) {
-    for (int i = 0; i < p.weight_stages; ++i) fetch(p.weights + i * Traits::kStageFloats);
-    return;
-  }
-  for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
-    const DenseItem item(p, work);
-    const float* from = p.weights + item.first_weight(p, Traits::kStageFloats);
-    const int stages = item.stages(p);
-    for (int i = 0; i < stages; ++i) {
-      device::barrier_wait(s.weights_empty(cursor.stage), cursor.parity ^ 1);
-      fetch(from + int64_t{i} * Traits::kStageFloats);
-    }
-  }
 }
 
 }  // namespace halo::cuda::conv

@@ -11,14 +11,16 @@ namespace halo::cuda::conv {
 
 template <int Products>
 void multiply_dense(const DensePlan& plan, const DenseParams& params, const PlainSum& plain, int blocks,
-                    cudaStream_t stream) {
+                    const CUtensorMap& source_map, bool early, cudaStream_t stream) {
   const auto try_variant = [&]<std::size_t I>() {
     if (plan.variant != static_cast<int>(I)) return;
     constexpr DenseVariant v = kDenseVariants[I];
     if constexpr ((Products == 3 ? v.tflops_fp32 : v.tflops_tf32) > 0) {
       using Traits = DenseTraits<v.columns, v.row_tiles, v.warpgroups, Products>;
-      launch("conv dense", dense_kernel<Traits>, dim3(static_cast<unsigned>(blocks)), Traits::kThreads,
-             plan.shared_bytes, stream, params, plain);
+      const auto start =
+          early ? launch_early<DenseParams, PlainSum, CUtensorMap> : launch<DenseParams, PlainSum, CUtensorMap>;
+      start("conv dense", dense_kernel<Traits>, dim3(static_cast<unsigned>(blocks)), Traits::kThreads,
+            plan.shared_bytes, stream, params, plain, source_map);
     }
   };
   [&]<std::size_t... I>(std::index_sequence<I...>) { (try_variant.template operator()<I>(), ...); }

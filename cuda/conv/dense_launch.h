@@ -3,17 +3,18 @@
 
 #include "dense_plan.h"
 #include "plain_sum.cuh"
+#include <cuda.h>
 
 namespace halo::cuda::conv {
 
-/// Lays weights and bias out as `params.weights` and `params.columns`.
-void prepare_dense(const DensePlan& plan, const DenseParams& params, const float* weights, const float* bias,
-                   bool accurate, cudaStream_t stream);
+/// Lays weights out as DenseParams::weights, in `plan.weight_bytes` bytes.
+void prepare_dense(const DensePlan& plan, const float* weights, bool accurate, float* prepared, cudaStream_t stream);
 
-/// Launches the compiled shape `plan.variant`.
+/// Launches the compiled shape `plan.variant`. `source_map` is read where the plan is boxed. `early`: the kernel before
+/// it on the stream is prepare_dense's, whose end it need not wait for to start.
 template <int Products>
 void multiply_dense(const DensePlan& plan, const DenseParams& params, const PlainSum& plain, int blocks,
-                    cudaStream_t stream);
+                    const CUtensorMap& source_map, bool early, cudaStream_t stream);
 
 /// target = activation(sum of the splits' partial results, in order, + bias).
 void reduce_dense(const DensePlan& plan, const float* partial, const float* bias, const Activation& activation,

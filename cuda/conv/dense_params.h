@@ -19,7 +19,9 @@
 namespace halo::cuda::conv {
 
 inline constexpr int kDenseMaxPhases = 16;
-inline constexpr int kStepsPerStage = 4;  ///< k8 steps whose weights travel together; also the promotion interval
+inline constexpr int kStepsPerStage = 4;  ///< k8 steps whose weights travel together
+
+inline constexpr int kLongSteps = 72;  ///< k8 steps from which partial sums are promoted half as often
 
 /// Rows of a warp that the epilogue stores together, and words of the buffer in which it turns them.
 constexpr int dense_store_rows(int row_tiles) { return row_tiles < 2 ? 16 : 32; }
@@ -45,11 +47,18 @@ struct DensePhase {
   int64_t weight_offset;  ///< floats
 };
 
+/// How to find the tap of (column phase j, window tap t) along one axis.
+struct DenseAxisMap {
+  int stride, dilation, padding, kernel, tap_step;
+  int group;  ///< J
+};
+
 struct DenseParams {
   const float* source;
   const float* weights;
-  const DenseColumn* columns;
+  const float* bias;  ///< or null
   float* target;
+  int64_t source_numel;
   int64_t source_plane, target_plane;  ///< positions a channel
   int64_t target_numel;                ///< distance between the partial results of two splits
   Activation activation;
@@ -57,28 +66,31 @@ struct DenseParams {
   bool smooth;           ///< the activation is applied in a second look at the results
   bool finish;  ///< the second look may happen here; off where the partial sums of splits are still to be added
 
+  DenseAxisMap map[3];
   int source_extent[3], target_extent[3];
   int out_step[3], in_step[3], tap_step[3];  ///< U; S and the distance of window taps, both in fill_steps
   int channels;                              ///< source channels a group
   int target_channels;                       ///< a group
   uint32_t last_j;                           ///< the last place of a group
-  int span_log2;          ///< 2^span_log2 neighbouring columns are neighbouring positions along width
-  int columns_per_group;  ///< padded to column tiles
-  int chunk_channels;     ///< source channels whose halos are in shared memory together
+  int span_log2;       ///< 2^span_log2 neighbouring columns are neighbouring positions along width
+  bool quads;          ///< four neighbouring rows write 16 aligned bytes or nothing
+  int chunk_channels;  ///< source channels whose halos are in shared memory together
   bool
       folded;  ///< a k8 step mixes taps: depth is flat over a chunk's (channel, tap), or (tap, channel) with 4 channels
 
   int tile[3];       ///< rows of one work item: depth x height x width, width a multiple of 8
   int halo_height;   ///< rows of one channel's halo a depth slice
   int halo_pitch;    ///< words a halo row
-  int fill_words;    ///< words of a halo row that one copy brings: 4, 2 or 1
+  bool boxed;        ///< the copy engine brings a chunk's halos as one box
+  int fill_words;    ///< words of a halo row that one copy brings: 4, 2 or 1; source rows agree modulo these
   int fill_step[3];  ///< only every fill_step-th source position of an axis is ever read, so only those are brought
-  int halo_words;    ///< words a channel that are filled
+  int halo_words;    ///< words a channel that copying warps fill
   int plane_pitch;   ///< words from channel to channel
   int plane_skew;    ///< extra words for channels 2, 3, 6, 7 of a chunk
   int halo_stage_words;
   int halo_stages, weight_stages;
   int table_steps;  ///< steps of all phases
+  bool long_sums;   ///< promote every second stage: such sums have room for the error (dense_kernel.cuh)
   bool resident;    ///< all weights stay in shared memory
 
   int chunks, chunks_per_split;
@@ -86,12 +98,6 @@ struct DenseParams {
   FastDivide column_tiles, phases, splits, tiles_w, tiles_h, tiles_d, groups;
   FastDivide by_halo_pitch, by_halo_height, by_tile_runs, by_tile_height;
   DensePhase phase[kDenseMaxPhases];
-};
-
-/// How the weight preparation kernel finds the tap of (column phase j, window tap t) along one axis.
-struct DenseAxisMap {
-  int stride, dilation, padding, kernel, tap_step;
-  int group;  ///< J
 };
 
 }  // namespace halo::cuda::conv

@@ -3,6 +3,7 @@
 #include <cfloat>
 
 #include "../device/activation.cuh"
+#include "../device/grid_order.cuh"
 #include "../device/tf32_split.cuh"
 #include "../device/wgmma.cuh"
 #include "../launch.h"
@@ -14,25 +15,22 @@ namespace {
 
 constexpr int kThreads = 256;
 
-constexpr int kStepsPerBlock = 4;
+constexpr int kStepsPerBlock = 4;  // at most
 
 struct PrepareParams {
-  DenseAxisMap map[3];
   const float* weights;
-  const float* bias;
   float* prepared;
-  DenseColumn* columns;
-  int64_t column_count;
   int column_tile;  ///< columns of a tile
   int parts;        ///< 2: high and low
   int kernel_taps;
   int group;  ///< J of all axes together
+  int steps_per_block;
   bool forward;
 };
 
-/// A share of the prepared weights: up to kStepsPerBlock steps of one channel chunk, all columns of a tile. The steps
-/// that pad the last stage belong to a split's last chunk. Prepared order: phase, group, column tile, split, step, part
-/// (high, low), then core matrices.
+/// A share of the prepared weights: up to q.steps_per_block steps of one channel chunk, all columns of a tile. The
+/// steps that pad the last stage belong to a split's last chunk. Prepared order: phase, group, column tile, split,
+/// step, part (high, low), then core matrices.
 struct Slab {
   const DensePhase& phase;
   int first_step, end_step;  ///< within the chunk; from phase.steps on they are padding
@@ -56,8 +54,8 @@ struct Slab {
     chunk = split * p.chunks_per_split + local;
     const int steps = (p.chunks_per_split * phase.steps + kStepsPerStage - 1) / kStepsPerStage * kStepsPerStage;
     const bool last = local + 1 == p.chunks_per_split;
-    first_step = static_cast<int>(blockIdx.y) * kStepsPerBlock;
-    end_step = min(first_step + kStepsPerBlock, last ? steps - local * phase.steps : phase.steps);
+    first_step = static_cast<int>(blockIdx.y) * q.steps_per_block;
+    end_step = min(first_step + q.steps_per_block, last ? steps - local * phase.steps : phase.steps);
     const int64_t block = (group * p.column_tiles.divisor + tile) * p.splits.divisor + split;
     to = q.prepared + phase.weight_offset + (block * steps + local * phase.steps) * q.column_tile * 8 * q.parts;
   }
@@ -69,13 +67,13 @@ __device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, co
   const int steps = slab.end_step - slab.first_step;
   for (int i = static_cast<int>(threadIdx.x); i < steps * depths * q.group; i += kThreads) {
     const int step = slab.first_step + i / (depths * q.group);
-    taps[i] = dense_kernel_tap(p, q.map, q.forward, slab.phase, step, i / q.group % depths, i % q.group);
+    taps[i] = dense_kernel_tap(p, q.forward, slab.phase, step, i / q.group % depths, i % q.group);
   }
   __syncthreads();
   const int step_words = q.column_tile * 8;
   for (int word = static_cast<int>(threadIdx.x); word < step_words; word += kThreads) {
     const int n = word / 64 * 8 + word % 32 / 4, k = word / 32 % 2 * 4 + word % 4;  // core_matrix_word, backwards
-    const DensePlace own = dense_place(q.map, slab.tile * q.column_tile + n);
+    const DensePlace own = dense_place(p, slab.tile * q.column_tile + n);
     float value[kStepsPerBlock];  // all loads before the first store
 #pragma unroll
     for (int i = 0; i < kStepsPerBlock; ++i) {
@@ -103,23 +101,9 @@ __device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, co
   }
 }
 
-__device__ void prepare_column(const DenseParams& p, const PrepareParams& q, int64_t index) {
-  const DensePlace own = dense_place(q.map, static_cast<int>(index % p.columns_per_group));
-  DenseColumn column = dense_column(p, q.map, own);
-  if (q.bias != nullptr && own.channel < p.target_channels) {
-    column.bias = q.bias[index / p.columns_per_group * p.target_channels + own.channel];
-  }
-  q.columns[index] = column;
-}
-
 __global__ void prepare_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PrepareParams q) {
   extern __shared__ int taps[];
-  if (blockIdx.y == 0) {
-    const int64_t step = int64_t{gridDim.x} * kThreads;
-    for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < q.column_count; i += step) {
-      prepare_column(p, q, i);
-    }
-  }
+  device::release_next_grid();
   const Slab slab(p, q);
   if (slab.first_step < slab.end_step) prepare_weights(p, q, slab, taps);
 }
@@ -129,6 +113,7 @@ __global__ void reduce_kernel(const float* partial, int splits, int64_t numel, i
                               const float* bias, Activation activation, const __grid_constant__ PlainSum plain,
                               float* target) {
   constexpr int kBatch = 8;  // loads in flight
+  device::wait_for_previous_grid();
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < numel; i += int64_t{gridDim.x} * kThreads) {
     float sum = 0;
     for (int first = 0; first < splits; first += kBatch) {
@@ -152,26 +137,25 @@ dim3 blocks_for(int64_t items) {
 
 }  // namespace
 
-void prepare_dense(const DensePlan& plan, const DenseParams& params, const float* weights, const float* bias,
-                   bool accurate, cudaStream_t stream) {
+void prepare_dense(const DensePlan& plan, const float* weights, bool accurate, float* prepared, cudaStream_t stream) {
+  const DenseParams& params = plan.params;
   PrepareParams q{};
-  std::copy(std::begin(plan.map), std::end(plan.map), q.map);
   q.weights = weights;
-  q.bias = bias;
-  q.prepared = const_cast<float*>(params.weights);
-  q.columns = const_cast<DenseColumn*>(params.columns);
+  q.prepared = prepared;
   q.parts = accurate ? 2 : 1;
-  q.column_count = plan.column_count;
   q.column_tile = kDenseVariants[plan.variant].columns;
   q.kernel_taps = static_cast<int>(plan.problem.taps());
   q.forward = plan.forward;
-  q.group = plan.map[0].group * plan.map[1].group * plan.map[2].group;
+  q.group = params.map[0].group * params.map[1].group * params.map[2].group;
   int longest = 0;  // the grid's x grows with channels and groups, y with the kernel's taps
   for (uint32_t i = 0; i < params.phases.divisor; ++i) longest = std::max(longest, params.phase[i].steps);
   const int64_t slabs = int64_t{params.phases.divisor} * params.groups.divisor * params.column_tiles.divisor *
                         params.splits.divisor * params.chunks_per_split;
+  constexpr int64_t kFewBlocks = 512;  // then shorter ones: a small convolution waits for them
+  longest += kStepsPerStage - 1;
+  q.steps_per_block = slabs * ((longest + kStepsPerBlock - 1) / kStepsPerBlock) < kFewBlocks ? 1 : kStepsPerBlock;
   const dim3 grid(static_cast<unsigned>(slabs),
-                  static_cast<unsigned>((longest + kStepsPerStage - 1 + kStepsPerBlock - 1) / kStepsPerBlock));
+                  static_cast<unsigned>((longest + q.steps_per_block - 1) / q.steps_per_block));
   const auto shared = static_cast<std::size_t>(kStepsPerBlock * (params.folded ? 8 : 1) * q.group) * sizeof(int);
   launch("conv dense prepare", prepare_kernel, grid, kThreads, shared, stream, params, q);
 }
@@ -180,8 +164,9 @@ void reduce_dense(const DensePlan& plan, const float* partial, const float* bias
                   const PlainSum& plain, float* target, cudaStream_t stream) {
   const ConvProblem& p = plan.problem;
   const int64_t numel = plan.forward ? p.y_numel() : p.x_numel();
-  launch("conv dense reduce", reduce_kernel, blocks_for(numel), kThreads, 0, stream, partial, plan.splits, numel,
-         plan.params.target_plane, plan.forward ? p.out_channels : p.in_channels, bias, activation, plain, target);
+  launch_early("conv dense reduce", reduce_kernel, blocks_for(numel), kThreads, 0, stream, partial, plan.splits, numel,
+               plan.params.target_plane, plan.forward ? p.out_channels : p.in_channels, bias, activation, plain,
+               target);
 }
 
 }  // namespace halo::cuda::conv

@@ -20,7 +20,7 @@ struct DenseRow {
   }
   /// Bytes from the start of a halo stage to what the row reads at offset 0.
   __host__ __device__ uint32_t halo_byte(const DenseParams& p) const {
-    if (!inside) return 0;
+    if (!inside) return static_cast<uint32_t>(w % 8 * p.in_step[2]) * 4;  // any run that exists will do
     const int word = (d * p.in_step[0] * p.halo_height + h * p.in_step[1]) * p.halo_pitch + w * p.in_step[2];
     return static_cast<uint32_t>(word) * 4;
   }

@@ -72,4 +72,14 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const void* tensor_map
       : "memory");
 }
 
+/// The same of a five-dimensional map.
+__device__ __forceinline__ void copy_box(uint32_t shared, const void* tensor_map, const int (&corner)[5],
+                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], "
+      "[%7];" ::"r"(shared),
+      "l"(tensor_map), "r"(corner[0]), "r"(corner[1]), "r"(corner[2]), "r"(corner[3]), "r"(corner[4]), "r"(barrier)
+      : "memory");
+}
+
 }  // namespace halo::cuda::device

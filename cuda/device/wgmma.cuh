@@ -48,4 +48,10 @@ __device__ __forceinline__ uint64_t core_matrix_descriptor(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3FFFF) >> 4) | kLeading | kStride;
 }
 
+/// The descriptor of an operand `bytes` (a multiple of 16) further on: one addition, since no address reaches the
+/// word's other half.
+__device__ __forceinline__ uint64_t descriptor_after(uint64_t descriptor, uint32_t bytes) {
+  return (descriptor & 0xFFFFFFFF00000000u) | (static_cast<uint32_t>(descriptor) + bytes / 16);
+}
+
 }  // namespace halo::cuda::device

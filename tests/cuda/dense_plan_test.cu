@@ -85,7 +85,28 @@ Values fill_stage(const DenseParams& p, const DenseItem& item, int chunk) {
   return stage;
 }
 
+/// The same of a box: what the copy engine leaves.
+Values fill_box(const DenseParams& p, const DenseItem& item, int chunk) {
+  Values stage(static_cast<std::size_t>(p.halo_stage_words), std::numeric_limits<float>::quiet_NaN());
+  const int64_t first = (int64_t{item.n} * p.groups.divisor + item.group) * p.channels;
+  const int corner = source_at(p, item, 2) - static_cast<int>(halo_shift(p, item));
+  EXPECT_EQ(corner % 4, 0);  // what the engine demands of a corner and of rows
+  EXPECT_EQ(p.source_extent[2] % 4, 0);
+  EXPECT_EQ(p.halo_pitch % 4, 0);
+  for (int word = 0; word < p.plane_pitch * p.chunk_channels; ++word) {
+    const int channel = chunk * p.chunk_channels + word / p.plane_pitch, line = word % p.plane_pitch / p.halo_pitch;
+    const int at[3] = {source_at(p, item, 0) + line / p.halo_height, source_at(p, item, 1) + line % p.halo_height,
+                       corner + word % p.halo_pitch};
+    bool exists = channel < p.channels;
+    for (int axis = 0; axis < 3; ++axis) exists = exists && at[axis] >= 0 && at[axis] < p.source_extent[axis];
+    const int64_t flat = (int64_t{at[0]} * p.source_extent[1] + at[1]) * p.source_extent[2] + at[2];
+    stage[static_cast<std::size_t>(word)] = exists ? p.source[(first + channel) * p.source_plane + flat] : 0.0f;
+  }
+  return stage;
+}
+
 Values fill_stage(const DenseParams& p, const DenseItem& item, int chunk) {
+  if (p.boxed) return fill_box(p, item, chunk);
   if (p.fill_words == 4) return fill_stage<4>(p, item, chunk);
   return p.fill_words == 2 ? fill_stage<2>(p, item, chunk) : fill_stage<1>(p, item, chunk);
 }
@@ -94,9 +115,9 @@ Values fill_stage(const DenseParams& p, const DenseItem& item, int chunk) {
 float weight_of(const DensePlan& plan, const DenseParams& p, const DenseItem& item, int chunk, int column, int step,
                 int k, const Values& w) {
   const DensePhase& phase = p.phase[item.phase];
-  const DensePlace own = dense_place(plan.map, column);
+  const DensePlace own = dense_place(p, column);
   const DenseDepth depth = dense_depth(p, phase, step, k);
-  const int tap = dense_kernel_tap(p, plan.map, plan.forward, phase, step, p.folded ? k : 0, own.j);
+  const int tap = dense_kernel_tap(p, plan.forward, phase, step, p.folded ? k : 0, own.j);
   const int channel = chunk * p.chunk_channels + depth.channel;
   if (tap < 0 || depth.channel >= p.chunk_channels || channel >= p.channels || own.channel >= p.target_channels) {
     return 0;
@@ -137,9 +158,14 @@ int64_t run(const DensePlan& plan, const Values& source, const Values& w, Values
     }
     for (int row = 0; row < variant.rows(); ++row) {
       const DenseRowTarget to(p, item, DenseRow(p, row));
+      if (p.quads && to.address >= 0) {
+        const auto first = DenseRowTarget(p, item, DenseRow(p, row / 4 * 4)).address;
+        EXPECT_EQ(to.address, first + row % 4 * 4);
+        EXPECT_EQ((first - reinterpret_cast<int64_t>(p.target)) % 16, 0);
+      }
       for (int column = 0; column < variant.columns; ++column) {
         const int in_group = static_cast<int>(item.column_tile) * variant.columns + column;
-        const DenseColumn c = dense_column(p, plan.map, dense_place(plan.map, in_group));
+        const DenseColumn c = dense_column(p, dense_place(p, in_group));
         const int64_t address = to.address + c.offset;
         if (address < 0 || !to.has(c.j)) continue;
         const auto index = static_cast<std::size_t>(reinterpret_cast<float*>(address) - p.target);
@@ -163,7 +189,9 @@ std::vector<ConvProblem> problems(int count) {
     ConvOptions options;
     options.groups = groups;
     for (int axis = 0; axis < rank; ++axis) {
-      x.push_back(rank == 1 ? pick({1, 13, 70, 98}) : rank == 2 ? pick({1, 6, 14, 17, 22}) : pick({2, 5, 6}));
+      x.push_back(rank == 1   ? pick({1, 13, 70, 98, 300})
+                  : rank == 2 ? pick({1, 6, 14, 17, 20, 36})
+                              : pick({2, 4, 5, 6, 8}));
       w.push_back(pick({1, 2, 3, 3, 5}));
       options.stride.push_back(pick({1, 1, 1, 2, 3, 4}));
       options.padding.push_back(pick({0, 1, 2, 3}));
@@ -215,24 +243,24 @@ TEST(DensePlan, GivesThePassOfEveryProblem) {
 /// (channel, row, position).
 template <int RowTiles>
 void check_places() {
-  using Consumer = DenseConsumer<DenseTraits<64, RowTiles, 3, 3>>;
+  using Store = DenseStore<DenseTraits<64, RowTiles, 3, 3>>;
   for (int span = 0; span <= 3; ++span) {
     std::set<std::pair<int, int>> seen;
     int next = 0;
-    for (int i = 0; i < Consumer::kTurns; ++i) {
+    for (int i = 0; i < Store::kTurns; ++i) {
       for (int lane = 0; lane < 32; ++lane, ++next) {
-        const typename Consumer::Place place(span, i, lane);
+        const typename Store::Place place(span, i, lane);
         EXPECT_TRUE(seen.emplace(place.row, place.column).second);
         const int width = 1 << span;
-        const int flat = (place.column / width * Consumer::kStoreRows + place.row) * width + place.column % width;
+        const int flat = (place.column / width * Store::kStoreRows + place.row) * width + place.column % width;
         EXPECT_EQ(flat, next);
         if (span == 0) {  // what store() relies on where a lane keeps its row
-          EXPECT_EQ(place.row, lane % Consumer::kStoreRows);
-          EXPECT_EQ(place.column, i * (32 / Consumer::kStoreRows) + lane / Consumer::kStoreRows);
+          EXPECT_EQ(place.row, lane % Store::kStoreRows);
+          EXPECT_EQ(place.column, i * (32 / Store::kStoreRows) + lane / Store::kStoreRows);
         }
       }
     }
-    EXPECT_EQ(static_cast<int>(seen.size()), 8 * Consumer::kStoreRows);
+    EXPECT_EQ(static_cast<int>(seen.size()), 8 * Store::kStoreRows);
   }
 }
 
