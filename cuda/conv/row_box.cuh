@@ -114,6 +114,13 @@ __device__ __forceinline__ void box_wait(uint32_t barrier, int turn) {
 #endif
 }
 
+/// After ordinary writes to shared memory that a later copy may overwrite.
+__device__ __forceinline__ void box_written() {
+#if __CUDA_ARCH__ >= 900
+  device::fence_async_proxy();
+#endif
+}
+
 /// Writes zeros where the box is outside its source, planes that do not exist apart. True if it wrote: then the block
 /// must synchronise before it reads the box.
 template <class T>
@@ -142,9 +149,7 @@ __device__ __forceinline__ bool finish_box(unsigned char* shared, const RowBox& 
       for (int c = lane; c < box.columns; c += 32) to[c] = T{};
     }
   }
-#if __CUDA_ARCH__ >= 900
-  device::fence_async_proxy();  // a later copy may write here
-#endif
+  box_written();
   return true;
 }
 

@@ -111,7 +111,7 @@ __device__ __forceinline__ void clear_tiles(unsigned char* shared, int bytes) {
   for (int at = static_cast<int>(threadIdx.x) * 16; at < bytes; at += static_cast<int>(blockDim.x) * 16) {
     *reinterpret_cast<int4*>(shared + at) = int4{};
   }
-  device::fence_async_proxy();
+  box_written();
 }
 
 /// Elements of T from one plane, depth, height of a box to the next.
