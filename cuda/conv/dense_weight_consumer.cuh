@@ -1,8 +1,6 @@
 // The multiplying half of the dense weight gradient's kernel: gather, split, multiply, add up, flush.
 #pragma once
 
-#include <type_traits>
-
 #include "dense_weight_common.cuh"
 
 namespace halo::cuda::conv::dense_weight {
@@ -10,8 +8,17 @@ namespace halo::cuda::conv::dense_weight {
 /// What a consumer keeps of a stage's note.
 struct Note {
   uint32_t address;
-  uint32_t begin;   ///< word z of the note
-  uint32_t ragged;  ///< word w
+  uint32_t begin;   ///< word z of the note: byte in the ring, and words in the box
+  uint32_t ragged;  ///< of word w
+};
+
+/// How a warpgroup comes to the positions of a stage: along a line, whose positions are neighbours or a stride apart,
+/// or step by step where lines are shorter than a group of four steps.
+enum class Walk { Neighbours, Strided, Found };
+
+/// A stage's tiles of the streamed operand. The low parts lie above the high ones.
+struct Streamed {
+  uint32_t high, low;
 };
 
 /// A warpgroup's share of a block: up to kTiles tiles of 64 rows, all columns.
@@ -21,14 +28,16 @@ struct Consumer {
   const DenseWeightParams& p;
   const Block& block;
   int warpgroup, thread;
-  /// Of this thread's two rows of each tile: byte offset in the gathered tile, and from bit 28 on the flat index modulo
-  /// 4 of the line they lie in, relative to the stage's first.
+  uint32_t ring;  ///< bytes of the gathered lines
+  /// Of this thread's two rows of each tile: byte offset from the stage's first line, and from bit 28 on the flat index
+  /// modulo 4 of the line they lie in, relative to that one's.
   uint32_t row[Tile::kTiles][2];
   float sum[Tile::kTiles][Tile::kHalves][kSums];
 
   __device__ __forceinline__ Consumer(const DenseWeightParams& params, const Block& b, int wg, int t)
       : p(params), block(b), warpgroup(wg), thread(t) {
     const auto& g = p.geometry;
+    ring = static_cast<uint32_t>(g.ring_lines * g.line_words_apart()) * 4;
 #pragma unroll
     for (int m = 0; m < Tile::kTiles; ++m) {
 #pragma unroll
@@ -62,35 +71,41 @@ struct Consumer {
         for (float& s : half) s = 0.0f;
   }
 
-  /// Byte offset of a row whose stage begins `begin` (modulo 4) words into its box.
-  static __device__ __forceinline__ uint32_t place(uint32_t row, uint32_t begin) {
-    return (row & 0x0fffffffu) + ((row >> 28) + begin & 3) * 4;
+  /// Byte offset in the ring of a row, `offset` bytes further on, in a line that begins `shift` words further into its
+  /// box (modulo 4) than the row's own in the stage's first step.
+  __device__ __forceinline__ uint32_t place(uint32_t row, uint32_t begin, int offset, int shift) const {
+    const uint32_t at = (row & 0x0fffffffu) + (begin & ~15u) + offset;
+    return (at >= ring ? at - ring : at) + ((row >> 28) + begin + shift & 3) * 4;
   }
-  __device__ __forceinline__ void load_step(float* value, uint32_t at, uint32_t near, uint32_t far) const {
-    const uint32_t half = p.geometry.position_words * 16;
-    value[0] = load_shared(at + near);
-    value[1] = load_shared(at + far);
-    value[2] = load_shared(at + half + near);
-    value[3] = load_shared(at + half + far);
+  template <Walk How>
+  __device__ __forceinline__ int step_bytes() const {
+    return How == Walk::Neighbours ? 32 : p.geometry.position_words * 32;
+  }
+  /// Where the rows of tile `m` read their first position of k8 step `step`.
+  __device__ __forceinline__ void find(int m, uint32_t gathered, int step, const Note& note, uint32_t (&at)[2]) const {
+    int offset = 0, shift = 0;
+    if (step != 0) offset = p.geometry.step_offset[step] * 4, shift = p.geometry.step_shift[step];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) at[h] = gathered + place(row[m][h], note.begin, offset, shift);
+  }
+  static __device__ __forceinline__ void load_step(float* value, const uint32_t (&at)[2], uint32_t half) {
+    value[0] = load_shared(at[0]);
+    value[1] = load_shared(at[1]);
+    value[2] = load_shared(at[0] + half);
+    value[3] = load_shared(at[1] + half);
   }
 
-  /// A fragments of `Steps` k8 steps. It clears positions beyond the end of a line, where the streamed operand is
-  /// zero but the gathered one may hold an infinity of other positions.
-  template <int Steps>
-  __device__ __forceinline__ void load(float (&value)[Steps * 4], int m, uint32_t gathered, int first,
-                                       const Note& note) const {
-    const auto& g = p.geometry;
-    if (g.lines_shift) {
+  /// A fragments of `Steps` k8 steps from `first` on; `at`: where they begin, unless they are found one by one. Clears
+  /// positions that do not exist, where the gathered operand may hold other ones.
+  template <Walk How, int Steps>
+  __device__ __forceinline__ void load(float (&value)[Steps * 4], int m, uint32_t gathered, const uint32_t (&at)[2],
+                                       int first, const Note& note) const {
 #pragma unroll
-      for (int u = 0; u < Steps; ++u) {
-        const uint32_t begin = note.begin + g.step_shift[first + u];
-        load_step(&value[u * 4], gathered + g.step_offset[first + u] * 4, place(row[m][0], begin),
-                  place(row[m][1], begin));
-      }
-    } else {
-      const uint32_t near = place(row[m][0], note.begin), far = place(row[m][1], note.begin);
-#pragma unroll
-      for (int u = 0; u < Steps; ++u) load_step(&value[u * 4], gathered + g.step_offset[first + u] * 4, near, far);
+    for (int u = 0; u < Steps; ++u) {
+      const uint32_t half = How == Walk::Neighbours ? 16 : p.geometry.position_words * 16;
+      uint32_t own[2] = {at[0] + u * 2 * half, at[1] + u * 2 * half};
+      if constexpr (How == Walk::Found) find(m, gathered, first + u, note, own);
+      load_step(&value[u * 4], own, half);
     }
     if (note.ragged == 0) return;
     const int2 exists = load_shared_pair(note.address);
@@ -100,26 +115,23 @@ struct Consumer {
     for (int i = 0; i < Steps * 4; ++i) value[i] = ((i % 4 < 2 ? near : far) >> (i / 4 * 4) & 1) != 0 ? value[i] : 0.0f;
   }
 
-  /// B of k8 step `step`, half `h` of the columns.
-  static __device__ __forceinline__ uint64_t descriptor(uint32_t streamed, int step, int h) {
-    constexpr uint64_t kLeading = uint64_t{depth_pitch(Tile::kColumns) >> 4} << 16;
-    constexpr uint64_t kStride = uint64_t{128 >> 4} << 32;
-    const uint32_t address = streamed + step * 2 * depth_pitch(Tile::kColumns) + h * Tile::kWgmmaColumns * 16;
-    return static_cast<uint64_t>(address >> 4) | kLeading | kStride;
+  /// B of k8 step `step`, half `h` of the columns: lines of 128 bytes, swizzled, eight a group.
+  static __device__ __forceinline__ uint64_t descriptor(uint32_t tile, int step, int h) {
+    constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kGroup = uint64_t{1024 >> 4} << 32, kUnused = uint64_t{1} << 16;
+    const auto at = static_cast<uint32_t>(step);
+    const uint32_t address = tile + at / 4 * chunk_bytes(Tile::kColumns) + at % 4 * 32 + h * Tile::kWgmmaColumns * 128;
+    return static_cast<uint64_t>(address >> 4) | kSwizzle128 | kGroup | kUnused;
   }
 
   template <int Steps, bool Split>
   static __device__ __forceinline__ void split(const float (&value)[Steps * 4], uint32_t (&high)[Steps * 4],
                                                uint32_t (&low)[Steps * 4]) {
-    const auto convert = [&]<bool Cheap>(std::bool_constant<Cheap>) {
 #pragma unroll
-      for (int i = 0; i < Steps * 4; ++i) {
-        const Tf32Pair pair = to_tf32<Split, Cheap>(value[i]);
-        high[i] = pair.high;
-        low[i] = pair.low;
-      }
-    };
-    ordinary(value) ? convert(std::true_type{}) : convert(std::false_type{});
+    for (int i = 0; i < Steps * 4; ++i) {
+      const Tf32Pair pair = to_tf32<Split>(value[i]);
+      high[i] = pair.high;
+      low[i] = pair.low;
+    }
   }
 
   template <int Count>
@@ -128,26 +140,27 @@ struct Consumer {
   }
 
   /// Adds k8 steps [first, first + Steps) of a stage to the sums of every tile. Fragments are gathered for two steps at
-  /// a time, while the tensor core still multiplies the two before.
-  template <int Steps>
-  __device__ __forceinline__ void multiply(uint32_t streamed, uint32_t gathered, int first, const Note& note) {
+  /// a time, while the tensor core still multiplies the two before. `at`: as for load.
+  template <Walk How, int Steps>
+  __device__ __forceinline__ void multiply(const Streamed& streamed, uint32_t gathered,
+                                           const uint32_t (&at)[Tile::kTiles][2], int first, const Note& note) {
+    if constexpr (Tile::kSplit) {
 #pragma unroll
-    for (int m = 0; m < Tile::kTiles; ++m) {
-      if (!active(m)) continue;
-      if constexpr (Tile::kSplit) {
-        multiply_split<Steps>(m, streamed, gathered, first, note);
-      } else {
-        multiply_once<Steps>(m, streamed, gathered, first, note);
-      }
+      for (int m = 0; m < Tile::kTiles; ++m)
+        if (active(m)) multiply_split<How, Steps>(m, streamed, gathered, at[m], first, note);
+    } else if (active(Tile::kTiles - 1)) {
+      multiply_once<How, Steps, Tile::kTiles>(streamed, gathered, at, first, note);
+    } else if (active(0)) {
+      multiply_once<How, Steps, 1>(streamed, gathered, at, first, note);
     }
   }
 
   /// Three products, summed in `part` and then added to the sums.
-  template <int Steps>
-  __device__ __forceinline__ void multiply_split(int m, uint32_t streamed, uint32_t gathered, int first,
-                                                 const Note& note) {
+  template <Walk How, int Steps>
+  __device__ __forceinline__ void multiply_split(int m, const Streamed& streamed, uint32_t gathered,
+                                                 const uint32_t (&at)[2], int first, const Note& note) {
     constexpr int kPiece = Steps < 2 ? 1 : 2;
-    const uint64_t low_part = static_cast<uint64_t>(p.geometry.streamed_bytes / 2) >> 4;
+    const uint64_t low_part = static_cast<uint64_t>(streamed.low - streamed.high) >> 4;
     uint32_t high[Steps / kPiece][kPiece * 4], low[Steps / kPiece][kPiece * 4];
 #pragma unroll
     for (int h = 0; h < Tile::kHalves; ++h) {
@@ -157,13 +170,15 @@ struct Consumer {
         const int begin = first + piece * kPiece;
         if (h == 0) {
           float value[kPiece * 4];
-          load<kPiece>(value, m, gathered, begin, note);
+          load<How, kPiece>(value, m, gathered,
+                            {at[0] + piece * kPiece * step_bytes<How>(), at[1] + piece * kPiece * step_bytes<How>()},
+                            begin, note);
           split<kPiece, true>(value, high[piece], low[piece]);
         }
         wgmma_fence();
 #pragma unroll
         for (int u = 0; u < kPiece; ++u) {
-          const uint64_t b = descriptor(streamed, begin + u, h);
+          const uint64_t b = descriptor(streamed.high, begin + u, h);
           wgmma_tf32(part, fragment(low[piece], u), b, piece > 0 || u > 0);
           wgmma_tf32(part, fragment(high[piece], u), b + low_part, 1);
           wgmma_tf32(part, fragment(high[piece], u), b, 1);
@@ -176,72 +191,99 @@ struct Consumer {
     }
   }
 
-  /// One product, summed by the tensor core itself.
-  template <int Steps>
-  __device__ __forceinline__ void multiply_once(int m, uint32_t streamed, uint32_t gathered, int first,
-                                                const Note& note) {
-    constexpr int kPiece = Steps < 2 ? 1 : 2;
-    uint32_t a[Steps / kPiece][kPiece * 4], unused[kPiece * 4];
+  /// One product, summed by the tensor core itself, for the first `Tiles` tiles in one go.
+  template <Walk How, int Steps, int Tiles>
+  __device__ __forceinline__ void multiply_once(const Streamed& streamed, uint32_t gathered,
+                                                const uint32_t (&at)[Tile::kTiles][2], int first, const Note& note) {
+    constexpr int kPiece = Steps < 2 ? 1 : 2, kPieces = Steps / kPiece;
+    uint32_t a[Tiles][kPieces][kPiece * 4], unused[kPiece * 4];
 #pragma unroll
-    for (int piece = 0; piece < Steps / kPiece; ++piece) {
-      const int begin = first + piece * kPiece;
-      float value[kPiece * 4];
-      load<kPiece>(value, m, gathered, begin, note);
-      split<kPiece, false>(value, a[piece], unused);
-      wgmma_fence();
+    for (int m = 0; m < Tiles; ++m) {
 #pragma unroll
-      for (int h = 0; h < Tile::kHalves; ++h)
+      for (int piece = 0; piece < kPieces; ++piece) {
+        const int begin = first + piece * kPiece, bytes = piece * kPiece * step_bytes<How>();
+        float value[kPiece * 4];
+        load<How, kPiece>(value, m, gathered, {at[m][0] + bytes, at[m][1] + bytes}, begin, note);
+        split<kPiece, false>(value, a[m][piece], unused);
+        wgmma_pin(a[m][piece]);
+        wgmma_fence();
 #pragma unroll
-        for (int u = 0; u < kPiece; ++u)
-          wgmma_tf32(sum[m][h], fragment(a[piece], u), descriptor(streamed, begin + u, h), 1);
-      wgmma_commit();
+        for (int h = 0; h < Tile::kHalves; ++h)
+#pragma unroll
+          for (int u = 0; u < kPiece; ++u)
+            wgmma_tf32(sum[m][h], fragment(a[m][piece], u), descriptor(streamed.high, begin + u, h), 1);
+        wgmma_commit();
+      }
     }
     wgmma_wait<0>();
   }
 
-  __device__ __forceinline__ void multiply_stage(uint32_t streamed, uint32_t gathered, const Note& note) {
-    const int steps = p.geometry.steps;
-    int step = 0;
-    for (; step + 4 <= steps; step += 4) multiply<4>(streamed, gathered, step, note);
-    if ((steps & 2) != 0) {
-      multiply<2>(streamed, gathered, step, note);
-      step += 2;
+  template <Walk How>
+  __device__ __forceinline__ void multiply_stage(const Streamed& streamed, uint32_t gathered, const Note& note) {
+    const auto& g = p.geometry;
+    const int lines = How == Walk::Found ? 1 : g.step_rows, steps = How == Walk::Found ? g.steps : g.row_steps;
+#pragma unroll 1
+    for (int line = 0; line < lines; ++line) {
+      const int end = (line + 1) * steps;
+      int step = line * steps;
+      uint32_t at[Tile::kTiles][2] = {};
+      if constexpr (How != Walk::Found) {
+#pragma unroll
+        for (int m = 0; m < Tile::kTiles; ++m) find(m, gathered, step, note, at[m]);
+      }
+      const auto advance = [&](int by) {
+        step += by;
+#pragma unroll
+        for (auto& tile_at : at)
+          for (uint32_t& row_at : tile_at) row_at += by * step_bytes<How>();
+      };
+#pragma unroll 1
+      while (step + 4 <= end) {
+        multiply<How, 4>(streamed, gathered, at, step, note);
+        advance(4);
+      }
+      if constexpr (Tile::kFolded) continue;
+      if ((steps & 2) != 0) {
+        multiply<How, 2>(streamed, gathered, at, step, note);
+        advance(2);
+      }
+      if ((steps & 1) != 0) multiply<How, 1>(streamed, gathered, at, step, note);
     }
-    if ((steps & 1) != 0) multiply<1>(streamed, gathered, step, note);
   }
 
   /// Moves the sums to the workspace: the first flush of a block writes, later ones add, each thread to its own
   /// elements.
   __device__ __forceinline__ void flush(bool add) {
     const auto& g = p.geometry;
-    // A zero the compiler cannot see through: without it the addresses below are computed ahead of the main loop and
-    // take its registers.
-    int zero;
-    asm volatile("mov.s32 %0, 0;" : "=r"(zero));
-    double* partial =
-        p.partial + (static_cast<int64_t>(block.split + zero) * g.groups + block.group) * g.columns * g.rows;
-    constexpr int kBatch = 4;  // independent reads in flight
+    const int first_column = thread % 4 * 2;
+    double* partial = p.partial + ((static_cast<int64_t>(block.split) * g.groups + block.group) * g.columns +
+                                   block.first_column + first_column) *
+                                      g.rows;
 #pragma unroll
     for (int m = 0; m < Tile::kTiles; ++m) {
       if (!active(m)) continue;
+      double* at = partial + first_row(m);
+      const int rows = g.rows - first_row(m);
+      int columns = block.columns - first_column;
 #pragma unroll
       for (int h = 0; h < Tile::kHalves; ++h) {
 #pragma unroll
-        for (int first = 0; first < kSums; first += kBatch) {
-          double before[kBatch];
-          double* to[kBatch];
+        for (int first = 0; first < kSums; first += 4) {
+          // Step by step: all addresses at once would take the main loop's registers.
+          asm volatile("" : "+l"(at), "+r"(columns));
+          double before[4];
+          bool inside[4];
 #pragma unroll
-          for (int j = 0; j < kBatch; ++j) {
-            const int i = first + j;
-            const int r = first_row(m) + zero + (i / 2 % 2) * 8;
-            const int column = zero + h * Tile::kWgmmaColumns + i / 4 * 8 + thread % 4 * 2 + i % 2;
-            const bool inside = r < g.rows && column < block.columns;
-            to[j] = inside ? partial + static_cast<int64_t>(block.first_column + column) * g.rows + r : nullptr;
-            before[j] = add && inside ? *to[j] : 0.0;
+          for (int j = 0; j < 4; ++j) {
+            inside[j] = j / 2 * 8 < rows && j % 2 < columns;
+            before[j] = add && inside[j] ? at[j % 2 * int64_t{g.rows} + j / 2 * 8] : 0.0;
           }
 #pragma unroll
-          for (int j = 0; j < kBatch; ++j)
-            if (to[j] != nullptr) *to[j] = before[j] + static_cast<double>(sum[m][h][first + j]);
+          for (int j = 0; j < 4; ++j)
+            if (inside[j])
+              at[j % 2 * int64_t{g.rows} + j / 2 * 8] = before[j] + static_cast<double>(sum[m][h][first + j]);
+          at += 8 * int64_t{g.rows};
+          columns -= 8;
         }
       }
     }
@@ -250,22 +292,37 @@ struct Consumer {
 
   __device__ __forceinline__ void consume(const Shared& shared) {
     const auto& g = p.geometry;
-    Slot tile, gathered;
-    int unflushed = 0;
-    for (int stage = 0; stage < block.stages; ++stage) {
-      barrier_wait(shared.full(tile.index), tile.parity);
-      const uint32_t address = shared.note(tile.index);
-      const int2 note = load_shared_pair(address + 8);
-      multiply_stage(shared.streamed(tile.index), shared.gathered(gathered.index),
-                     {address, static_cast<uint32_t>(note.x), static_cast<uint32_t>(note.y)});
-      __syncwarp();
-      if (thread % 32 == 0) barrier_arrive(shared.empty(tile.index));
-      tile.next(g.tiles);
-      gathered.next(g.tiles + g.ahead);
-      if (++unflushed == g.flush_stages || stage + 1 == block.stages) {
-        flush(stage >= g.flush_stages);
-        unflushed = 0;
+    if constexpr (Tile::kFolded) {
+      consume<Walk::Neighbours>(shared);
+    } else if (!g.walks()) {
+      consume<Walk::Found>(shared);
+    } else if (g.position_words == 1) {
+      consume<Walk::Neighbours>(shared);
+    } else {
+      consume<Walk::Strided>(shared);
+    }
+  }
+
+  template <Walk How>
+  __device__ __forceinline__ void consume(const Shared& shared) {
+    const auto& g = p.geometry;
+    Slot tile, high;
+    for (int first = 0; first < block.stages; first += g.flush_stages) {
+      const int end = min(first + g.flush_stages, block.stages);
+#pragma unroll 1
+      for (int stage = first; stage < end; ++stage) {
+        barrier_wait(shared.full(tile.index), tile.parity);
+        const uint32_t address = shared.note(tile.index);
+        const int2 note = load_shared_pair(address + 8);
+        const uint32_t lead = static_cast<uint32_t>(note.y) >> 1;
+        multiply_stage<How>({shared.high(high.index), shared.low(tile.index)}, shared.gathered() + lead,
+                            {address, static_cast<uint32_t>(note.x), static_cast<uint32_t>(note.y) & 1});
+        __syncwarp();
+        if (thread % 32 == 0) barrier_arrive(shared.empty(tile.index));
+        tile.next(g.tiles);
+        high.next(g.high_slots);
       }
+      flush(first > 0);
     }
   }
 };

@@ -13,8 +13,8 @@ struct TensorMap {
   int shift;  ///< floats between the map's base, aligned to 16 bytes, and the tensor's first element
 };
 
-/// The map of a dense tensor at `data` as `matrix` describes it.
-TensorMap plane_matrix_map(const PlaneMatrix& matrix, const float* data);
+/// The map of a dense tensor at `data` as `matrix` describes it; `swizzle` as tensor_map has it.
+TensorMap plane_matrix_map(const PlaneMatrix& matrix, const float* data, bool swizzle);
 
 /// Sums of every split into `partial`. Instantiated for the columns of dense_weight_plan.cpp in dense_weight_*.cu.
 template <int Columns, bool Split>

@@ -6,13 +6,15 @@
 #include <numeric>
 #include <optional>
 
+#include "dense_weight_cost.h"
+
 namespace halo::cuda::conv {
 namespace {
 
 using Geometry = DenseWeightGeometry;
 
 constexpr int64_t kExtentLimit = int64_t{1} << 28;
-constexpr int kColumnChoices[] = {16, 32, 48, 64, 96, 128};
+constexpr int kColumnChoices[] = {16, 32, 48, 64, 96, 128, 144, 192};
 constexpr int kMostBoxChannels = 256;  ///< of the copy engine, and of a box's words
 constexpr double kFewConflicts = 1.3;  ///< cycles of one shared-memory read
 /// Positions summed in float32 before the sums move to float64: 512 additions of 32 positions each.
@@ -25,6 +27,9 @@ struct Form {
   int gathered[3], streamed[3], positions[3];
   int kernel[3], stride[3], pad[3], dilation[3];
   int fold_axis = -1, fold_taps = 1, fold_pad = 0, fold_dilation = 0;
+  bool aligned = false;  ///< both operands begin at multiples of 16 bytes
+
+  bool fits_folded() const { return fold_taps > 1 && stride[2] == 1; }
 };
 
 int narrow(int64_t value) { return static_cast<int>(value); }
@@ -95,7 +100,7 @@ void set_box(int words, int channels, PlaneMatrix& m) {
 }
 
 /// Fields that do not depend on how the product is cut.
-Geometry start_geometry(const Form& f, bool aligned) {
+Geometry start_geometry(const Form& f) {
   Geometry g{};
   const auto plane = [](const int(&e)[3]) { return int64_t{e[0]} * e[1] * e[2]; };
   g.gathered = plane_matrix(plane(f.gathered), f.batch * f.groups * f.gathered_channels);
@@ -121,7 +126,7 @@ Geometry start_geometry(const Form& f, bool aligned) {
   }
   g.right_padding =
       int64_t{f.positions[2] - 1} * f.stride[2] - f.pad[2] + int64_t{f.kernel[2] - 1} * f.dilation[2] >= f.gathered[2];
-  g.streamed_shift = !aligned || f.streamed[2] % 4 != 0 || g.streamed.period != 1;
+  g.streamed_shift = !f.aligned || f.streamed[2] % 4 != 0 || g.streamed.period != 1;
   g.planes = f.kernel[0];
   g.line_step[0] = f.dilation[0];
   g.position_words = f.stride[2];
@@ -131,83 +136,94 @@ Geometry start_geometry(const Form& f, bool aligned) {
   return g;
 }
 
+/// Which lines a stage stores: the few it needs, or, where fewer are new to it, all that the stages of a column share.
+void choose_lines(const Form& f, Geometry& g) {
+  g.line_step[1] = common_step(g.step_rows, f.stride[1], f.kernel[1], f.dilation[1]);
+  g.lines = g.fresh = stored(g.step_rows, f.stride[1], f.kernel[1], f.dilation[1], g.line_step[1]);
+  if (g.row_blocks == 1 || f.kernel[1] == 1) return;
+  const int step = std::gcd(f.stride[1], f.dilation[1]), fresh = g.step_rows * (f.stride[1] / step);
+  const int lines = stored(g.step_rows, f.stride[1], f.kernel[1], f.dilation[1], step);
+  if (fresh >= g.lines || fresh >= lines) return;
+  g.line_step[1] = step;
+  g.lines = lines;
+  g.fresh = fresh;
+}
+
+/// Whether all columns of a tile begin at the same word of their boxes, and boxes of folded taps at whole patterns.
+bool can_be_direct(const Form& f, const Geometry& g) {
+  if (g.streamed.period != 1) return false;
+  if (f.fold_axis < 0) return true;
+  const int64_t apart = int64_t{f.fold_dilation} * f.streamed[2] * (f.fold_axis == 0 ? f.streamed[1] : 1);
+  return apart % 4 == 0 && f.streamed_channels % 8 == 0;
+}
+
 /// Fills what depends on the stage's shape. False where the copy engine's limits do not allow it.
-bool shape_stage(const Form& f, int step_rows, int row_steps, int tile_columns, bool split, Geometry& g) {
+bool shape_stage(const Form& f, int step_rows, int row_steps, int tile_columns, Geometry& g) {
   g.step_rows = step_rows;
   g.row_steps = row_steps;
   g.steps = step_rows * row_steps;
   g.row_blocks = ceil_div(f.positions[1], step_rows);
-  g.column_blocks = ceil_div(ceil_div(f.positions[2], 8), row_steps);
+  g.lead = !g.direct || !g.streamed_shift ? 0 : f.aligned && f.streamed[2] % 2 == 0 ? 2 : 3;
+  if (!g.direct && tile_columns > kMostColumns) return false;
+  if (g.direct && (!can_be_direct(f, g) || row_steps % 4 != 0 || (g.lead != 0 && step_rows > 1))) return false;
+  g.column_blocks = ceil_div(int64_t{f.positions[2]} + g.lead, 8 * row_steps);
   g.stages = f.batch * f.positions[0] * g.row_blocks * g.column_blocks;
   g.flush_stages = std::max(1, kFlushPositions / (8 * g.steps));
-  g.line_step[1] = common_step(step_rows, f.stride[1], f.kernel[1], f.dilation[1]);
-  g.lines = stored(step_rows, f.stride[1], f.kernel[1], f.dilation[1], g.line_step[1]);
+  choose_lines(f, g);
   constexpr int kShift = 3;  // a line may begin that far into its box
-  const int words = (stored(8 * row_steps, f.stride[2], f.kernel[2], f.dilation[2], 1) + kShift + 3) / 4 * 4;
+  const int words = (stored(8 * row_steps + g.lead, f.stride[2], f.kernel[2], f.dilation[2], 1) + kShift + 3) / 4 * 4;
   if (words > kMostBoxChannels || int64_t{g.planes} * g.lines > 1024) return false;
   g.line_words = words;
   set_box(words, g.channels, g.gathered);
-  set_box(8 * row_steps + (g.streamed_shift ? 4 : 0), std::min(tile_columns / g.fold_taps, f.streamed_channels),
-          g.streamed);
+  set_box(g.direct ? 32 : 8 * row_steps + (g.streamed_shift ? 4 : 0),
+          std::min(tile_columns / g.fold_taps, f.streamed_channels), g.streamed);
   if (g.gathered.box_channels > kMostBoxChannels) return false;
-  g.streamed_bytes = streamed_tile_bytes(tile_columns, g.steps) * (split ? 2 : 1);
-  g.raw_bytes = g.raw_lines() * g.streamed.period * g.streamed.box_pitch * 4;
+  g.part_bytes = ceil_div(g.steps, 4) * chunk_bytes(tile_columns);
+  g.raw_bytes = g.direct ? 0 : g.raw_lines() * g.streamed.period * g.streamed.box_pitch * 4;
   return true;
 }
 
 /// Words between lines (`slack` more than fill whole bank rows) and between channels, and all offsets that follow.
 void set_pitches(const Form& f, int channel_slack, int line_slack, Geometry& g) {
-  const int stored_lines = g.planes * g.lines;
+  const int stored_lines = g.planes * g.ring_lines;
   int early = 0;  // most words that a box begins before its line
   for (int i = 0; i < std::min(stored_lines, 8); ++i) early = std::max(early, i * line_slack % 32);
   set_box(g.line_words + early + channel_slack, g.channels, g.gathered);
   g.line_pitch = g.gathered.period * g.gathered.box_pitch + line_slack;
-  g.tap_offset[0] = g.lines * g.line_pitch;
-  g.tap_offset[1] = f.kernel[1] == 1 ? 0 : f.dilation[1] / g.line_step[1] * g.line_pitch;
+  g.tap_offset[0] = g.line_pitch;
+  g.tap_offset[1] = f.kernel[1] == 1 ? 0 : f.dilation[1] / g.line_step[1] * g.line_words_apart();
   g.tap_offset[2] = f.dilation[2];
-  g.lines_shift = false;
   for (int u = 0; u < g.steps; ++u) {
     const int line = u / g.row_steps, column = u % g.row_steps;
-    g.step_offset[u] = line * (f.stride[1] / g.line_step[1]) * g.line_pitch + column * 8 * f.stride[2];
+    g.step_offset[u] = line * (f.stride[1] / g.line_step[1]) * g.line_words_apart() + column * 8 * f.stride[2];
     g.step_shift[u] = static_cast<int>(int64_t{line} * f.stride[1] * f.gathered[2] % 4);
-    g.lines_shift = g.lines_shift || g.step_shift[u] != 0;
   }
   const int64_t bytes = (int64_t{stored_lines} * g.line_pitch + 31) / 32 * 32 * 4;
   g.gathered_bytes = static_cast<int>(std::min<int64_t>(bytes, 1 << 24));
 }
 
+std::size_t shared_bytes(const Geometry& g);
+
+/// Rings for `tiles` stages and `ahead` more. That of the lines has room for the beginning of the next column of
+/// stages, where it fits.
+void size_rings(const Form& f, int tiles, int ahead, bool split, Geometry& g) {
+  g.tiles = tiles;
+  g.ahead = ahead;
+  g.high_slots = g.direct ? tiles + ahead : tiles;
+  g.low_slots = split ? tiles : 0;
+  g.raw_slots = std::max(1 + ahead, 2);  // at least two: the converting warps take turns
+  const int least = g.lines + g.fresh * (g.tiles + g.ahead - 1);
+  g.ring_lines = least + g.lines - g.fresh;
+  set_pitches(f, 0, 0, g);
+  if (shared_bytes(g) <= kSharedLimit) return;
+  g.ring_lines = least;
+  set_pitches(f, 0, 0, g);
+}
+
 std::size_t shared_bytes(const Geometry& g) {
-  return static_cast<std::size_t>(g.tiles) * static_cast<std::size_t>(g.streamed_bytes) +
-         static_cast<std::size_t>(g.tiles + g.ahead) * static_cast<std::size_t>(g.gathered_bytes) +
-         static_cast<std::size_t>(1 + g.ahead) * static_cast<std::size_t>(g.raw_bytes) + kFixedSharedBytes;
-}
-
-int row_words(const Geometry& g, int row) {
-  const int tap = row % g.taps;
-  return g.gathered.channel_word(row / g.taps) + tap / (g.row_taps[2] * g.row_taps[1]) * g.tap_offset[0] +
-         tap / g.row_taps[2] % g.row_taps[1] * g.tap_offset[1] + tap % g.row_taps[2] * g.tap_offset[2];
-}
-
-/// Shared-memory cycles of the reads of a few A fragments: each reads 8 rows by 4 positions, one cycle where no two
-/// different words share a bank.
-int bank_cycles(const Geometry& g, int fragments) {
-  int cycles = 0;
-  const int rows = std::min(g.rows, g.channels * g.taps);
-  for (int fragment = 0; fragment < fragments; ++fragment) {
-    std::array<int, 32> words;
-    std::array<int, 32> load{};
-    int worst = 1;
-    for (int i = 0; i < 32; ++i) {
-      const int row = std::min(fragment * 8 + i / 4, rows - 1);
-      const int word = row_words(g, row) + i % 4 * g.position_words;
-      words[static_cast<std::size_t>(i)] = word;
-      const auto seen = words.begin() + i;
-      if (std::find(words.begin(), seen, word) == seen)
-        worst = std::max(worst, ++load[static_cast<std::size_t>(word % 32)]);
-    }
-    cycles += worst;
-  }
-  return cycles;
+  return static_cast<std::size_t>(g.high_slots + g.low_slots) * static_cast<std::size_t>(g.part_bytes) +
+         static_cast<std::size_t>(g.raw_slots) * static_cast<std::size_t>(g.raw_bytes) +
+         static_cast<std::size_t>(g.gathered_bytes) + kFixedSharedBytes;
 }
 
 /// Widens the gaps between channels and lines, within shared memory, until A fragments meet few bank conflicts. Returns
@@ -225,34 +241,6 @@ double spread_banks(const Form& f, Geometry& g) {
   }
   set_pitches(f, best_channel, best_line, g);
   return static_cast<double>(best) / fragments;
-}
-
-/// Multiprocessor cycles of one k8 step of one 64-row tile, from the measured inner loop.
-double tile_step_cycles(int columns, bool split) {
-  return std::max((split ? 3 : 1) * columns / 2.0 + 21, split ? 85.0 : 30.0);
-}
-
-/// Cycles of one stage of a block: the slowest of the tensor core, the loading warpgroup, shared memory and copies.
-double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) {
-  // Sums move to registers after 4 steps, or 2 or 1 at the end of a stage: short groups cost more.
-  const int groups = g.steps / 4 + (g.steps & 2) / 2 + (g.steps & 1);
-  const double multiply = g.steps * tiles * tile_step_cycles(tile_columns, split) * (g.lines_shift ? 1.12 : 1.0) *
-                          (1 + 0.25 * (4.0 * groups / g.steps - 1));
-  const double lines = static_cast<double>(g.channels) * g.planes * g.lines;
-  const double elements = g.steps * 8.0 * tile_columns;
-  const double boxes = static_cast<double>(g.planes) * g.lines * g.gathered.period + g.raw_lines() * g.streamed.period;
-  // A stage's copies take kLatency; `ahead` + 1 of them run at once, unless the one is awaited before it is converted.
-  constexpr double kLatency = 3600;
-  const double convert = elements / 128 * (split ? 12 : 7) * (g.streamed_shift ? 1.5 : 1.0) + boxes * 12 + 500;
-  const double load = g.ahead == 0 ? convert + 1.7 * kLatency : std::max(convert, kLatency / (g.ahead + 1));
-  const double shared = g.steps * tiles * (16.0 + (split ? 3 : 1) * tile_columns / 4.0) +
-                        elements * (split ? 16 : 12) / 128 + lines * g.gathered.box_words * 4 / 128;
-  // The copy engine takes a few cycles for each line of a box; the L2 cache reads sectors of 32 bytes, one more where a
-  // line is not aligned.
-  const double raw = static_cast<double>(g.streamed.box_channels) * g.streamed.period * g.raw_lines();
-  const double bytes = lines * (g.gathered.box_words * 4 + 32) + raw * (g.streamed.box_words * 4 + 32);
-  const double copy = std::max((lines + raw) * 8 + bytes / 32, bytes / 20);
-  return std::max({multiply, load, shared, copy}) + 150;
 }
 
 /// Blocks along rows, columns and positions, and the time of it all.
@@ -285,8 +273,7 @@ void divide_work(const Geometry& base, int tile_columns, bool split, int multipr
       plan.workspace_bytes = static_cast<std::size_t>(outputs * splits) * sizeof(double);
     }
   }
-  // What the model leaves out: the same factor for every plan, so it matters only between this and other algorithms.
-  plan.milliseconds = best * (split ? 1.3 : 1.5);
+  plan.milliseconds = best;
   plan.valid = plan.blocks < std::numeric_limits<int32_t>::max();
 }
 
@@ -307,12 +294,10 @@ bool plan_stages(const Form& f, int tile_columns, bool split, int multiprocessor
   bool fits = false;
   for (int row_steps = 1; row_steps <= std::min(kMaxSteps, ceil_div(f.positions[2], 8)); ++row_steps) {
     for (int rows = 1; rows * row_steps <= kMaxSteps && rows <= f.positions[1]; ++rows) {
-      if (!shape_stage(f, rows, row_steps, tile_columns, split, g)) continue;
-      set_pitches(f, 0, 0, g);
+      if (!shape_stage(f, rows, row_steps, tile_columns, g)) continue;
       constexpr int kDepths[][2] = {{3, 3}, {3, 2}, {2, 3}, {2, 2}, {3, 1}, {2, 1}, {2, 0}};  // tiles, ahead
       for (const auto& depth : kDepths) {
-        g.tiles = depth[0];
-        g.ahead = depth[1];
+        size_rings(f, depth[0], depth[1], split, g);
         if (shared_bytes(g) > kSharedLimit) continue;
         fits = true;
         DenseWeightPlan plan;
@@ -329,9 +314,8 @@ bool plan_stages(const Form& f, int tile_columns, bool split, int multiprocessor
 }
 
 /// The best plan of one form with `tile_columns` columns a block.
-void plan_form(const Form& f, int tile_columns, bool split, bool aligned, int multiprocessors, DenseWeightPlan& best,
-               bool swapped) {
-  Geometry g = start_geometry(f, aligned);
+void plan_form(const Form& f, int tile_columns, bool split, int multiprocessors, DenseWeightPlan& best, bool swapped) {
+  Geometry g = start_geometry(f);
   g.n_blocks = ceil_div(g.columns, tile_columns);
   if (g.n_blocks > 1 && f.fold_taps > 1) return;
   const int most_tiles = kConsumers * dense_weight_row_tiles(tile_columns);
@@ -339,7 +323,12 @@ void plan_form(const Form& f, int tile_columns, bool split, bool aligned, int mu
   for (g.m_blocks = ceil_div(g.row_tiles, most_tiles); g.m_blocks <= g.row_tiles;
        g.m_blocks += std::max(1, g.m_blocks / 2)) {
     g.channels = block_channels(g, f.gathered_channels);
-    if (plan_stages(f, tile_columns, split, multiprocessors, g, best, swapped)) break;
+    bool fits = false;
+    for (const bool direct : {true, false}) {  // the first of equals is kept
+      g.direct = direct;
+      fits = plan_stages(f, tile_columns, split, multiprocessors, g, best, swapped) || fits;
+    }
+    if (fits) break;
   }
 }
 
@@ -359,14 +348,16 @@ DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool a
     if (problem.kernel[a] * problem.dilation[a] >= kExtentLimit || reach >= kExtentLimit) return best;
   }
   for (const bool swap : {false, true}) {
-    const std::optional<Form> form = make_form(problem, swap);
+    std::optional<Form> form = make_form(problem, swap);
     if (!form) continue;
+    form->aligned = aligned;
     for (const int axis : {-1, 0, 1}) {
       const std::optional<Form> folded = axis < 0 ? form : fold(*form, axis);
       if (!folded) continue;
       for (const int columns : kColumnChoices) {
+        if (columns > kMostColumns && (split || !folded->fits_folded())) continue;
         const double before = best.valid ? best.milliseconds : std::numeric_limits<double>::infinity();
-        plan_form(*folded, columns, split, aligned, multiprocessors, best, swap);
+        plan_form(*folded, columns, split, multiprocessors, best, swap);
         if (best.valid && best.milliseconds < before) best_form = *folded;
       }
     }
@@ -374,7 +365,10 @@ DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool a
   if (!best.valid) return best;
   // Room for spreading comes from the depth of the pipeline where it must.
   Geometry& g = best.geometry;
-  while (spread_banks(best_form, g) > kFewConflicts && g.ahead + g.tiles > 3) --(g.ahead > 1 ? g.ahead : g.tiles);
+  while (spread_banks(best_form, g) > kFewConflicts && g.ahead + g.tiles > 3) {
+    const bool fewer_ahead = g.ahead > 1;
+    size_rings(best_form, g.tiles - !fewer_ahead, g.ahead - fewer_ahead, split, g);
+  }
   best.shared_bytes = shared_bytes(g);
   return best;
 }

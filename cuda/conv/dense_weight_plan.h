@@ -16,6 +16,11 @@
 // and one box becomes `period` boxes, one for each channel modulo the period. A box's corner must be a multiple of 16
 // bytes too: it is moved down to one, so that a line begins 0 to 3 words into its box, as its flat index in the tensor
 // modulo 4 says.
+//
+// The tensor core wants the streamed operand as tiles of 32 positions (a line of 128 bytes a column) whose 16-byte
+// pieces are exchanged by the column modulo 8. Where all columns begin at the same word of their boxes (`direct`), the
+// copy engine writes such tiles itself, and what a line's first box holds before the line are positions that do not
+// exist. Else the boxes are fetched as they lie and converted.
 #pragma once
 
 #include <halo/ops/conv_problem.h>
@@ -37,21 +42,16 @@ inline constexpr int kTileRows = 64;  ///< rows of one wgmma
 inline constexpr int kMaxStages = 6;  ///< of any of the pipeline's rings
 inline constexpr int kConsumers = 3;  ///< warpgroups that multiply; one more loads
 inline constexpr int kMostColumns = 128;
+inline constexpr int kMostFoldedColumns = 192;  ///< TF32 alone: float32-accurate, partial sums take registers too
 inline constexpr int kMostFoldedTaps = 31;
-inline constexpr int kColumnEntryBytes = 8;  ///< of the table of a block's columns
-/// Barriers and masks of the pipeline, and the column table.
-inline constexpr std::size_t kFixedSharedBytes = kMaxStages * (3 * 8 + 16) + kMostColumns * kColumnEntryBytes;
+/// Barriers and notes of the pipeline.
+inline constexpr std::size_t kFixedSharedBytes = kMaxStages * (5 * 8 + 16);
 inline constexpr std::size_t kSharedLimit = 227 * 1024;
 /// Float64 sums that fit the workspace.
 inline constexpr int64_t kMostPartialSums = (int64_t{256} << 20) / 8;
 
-/// Bytes between the core matrices of neighbouring groups of 4 positions in a streamed tile: 16 bytes a column, and 16
-/// more so that stores along the positions meet every bank.
-HALO_HOST_DEVICE constexpr int depth_pitch(int columns) { return columns * 16 + 16; }
-/// Bytes of one streamed tile, of the high parts alone.
-HALO_HOST_DEVICE constexpr int streamed_tile_bytes(int columns, int steps) {
-  return (2 * steps * depth_pitch(columns) + 127) / 128 * 128;
-}
+/// Bytes of 4 k8 steps of a streamed tile: a line of 32 positions a column.
+HALO_HOST_DEVICE constexpr int chunk_bytes(int columns) { return columns * 128; }
 /// 64-row tiles one warpgroup holds when a block has `columns` columns.
 HALO_HOST_DEVICE constexpr int dense_weight_row_tiles(int columns) { return columns <= 64 ? 2 : 1; }
 
@@ -79,7 +79,9 @@ struct DenseWeightGeometry {
   int extent[3];
   int stride[3], pad[3], dilation[3];
   int line_step[2];   ///< distance in the tensor of neighbouring stored planes, and of their lines
-  int planes, lines;  ///< stored a channel
+  int planes, lines;  ///< that a stage needs of a channel
+  int fresh;          ///< lines that it does not share with the stage above, whose other lines it finds in the ring
+  int ring_lines;     ///< lines stored, of all planes; stages follow each other down a column of them
   int line_words;     ///< needed of each line, from the beginning of its first 16 bytes
   /// Words between the beginnings of stored lines, a multiple of 4: not of 32, so that lines meet different banks. The
   /// copy engine writes to multiples of 32 words, hence a line's box begins up to 28 words before the line, in the
@@ -105,23 +107,36 @@ struct DenseWeightGeometry {
 
   int row_taps[3];             ///< taps along each axis that are rows
   int taps;                    ///< their product
-  int tap_offset[3];           ///< words between neighbouring taps in a stage
+  int tap_offset[3];           ///< words between neighbouring taps, before the ring's end is minded
   int position_words;          ///< words between neighbouring positions
   int step_offset[kMaxSteps];  ///< words from a stage's first position to that of each k8 step
   int step_shift[kMaxSteps];   ///< flat index of each k8 step's line modulo 4, relative to the stage's first
-  bool lines_shift;            ///< whether those differ
   bool streamed_shift;         ///< whether streamed lines may begin inside their boxes' first 16 bytes
+  bool direct;                 ///< the copy engine writes the tensor core's tiles
+  int lead;                    ///< positions before a line's first that its first box may hold, if direct
 
   int rows, columns;  ///< of one group
   int row_tiles;      ///< ceil(rows / 64)
   int m_blocks, n_blocks, groups, splits;
   int flush_stages;  ///< stages after which sums move to float64
 
-  /// Rings of the pipeline: streamed tiles, gathered tiles (tiles + ahead), raw streamed boxes (1 + ahead).
+  /// Rings of the pipeline: streamed tiles of high parts, of low parts, raw streamed boxes, gathered lines. `tiles`
+  /// stages are converted or multiplied while `ahead` more are fetched.
   int tiles, ahead;
-  int streamed_bytes, gathered_bytes, raw_bytes;  ///< of one element of each ring
+  int high_slots, low_slots, raw_slots;
+  int part_bytes, raw_bytes;  ///< of one slot
+  int gathered_bytes;         ///< of the whole ring
 
   HALO_HOST_DEVICE int raw_lines() const { return step_rows * fold_taps; }
+  /// Whether a stage is one line, or each of its lines is whole groups of 4 steps.
+  HALO_HOST_DEVICE bool walks() const { return step_rows == 1 || row_steps % 4 == 0; }
+  /// Whether the converting warps take turns at the stages, which is slower for the single stage; and threads a stage.
+  HALO_HOST_DEVICE bool turns() const { return !direct || tiles > 2; }
+  HALO_HOST_DEVICE int converters() const { return turns() ? 32 : 64; }
+  /// Of the ring that the copy engine fills with streamed boxes.
+  HALO_HOST_DEVICE int box_slots() const { return direct ? high_slots : raw_slots; }
+  /// Words between lines of one plane in the ring.
+  HALO_HOST_DEVICE int line_words_apart() const { return planes * line_pitch; }
 };
 
 /// A geometry, the tile that runs it and what it costs.

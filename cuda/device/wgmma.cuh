@@ -26,6 +26,13 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[Count]) {
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+/// Before a fence: keeps the compiler from computing these A fragments after it.
+template <int Count>
+__device__ __forceinline__ void wgmma_pin(uint32_t (&a)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; ++i) asm volatile("" : "+r"(a[i])::"memory");
+}
+
 /// Shared memory written by ordinary stores and read next by wgmma or by the copy engine: each writing thread calls
 /// this between its stores and the barrier.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

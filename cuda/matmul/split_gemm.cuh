@@ -15,6 +15,7 @@
 
 #include "../device/async_copy.cuh"
 #include "../device/mbarrier.cuh"
+#include "../device/shared_words.cuh"
 #include "../device/tf32_split.cuh"
 #include "../device/wgmma.cuh"
 #include "split_gemm_plan.h"
@@ -99,22 +100,6 @@ struct Shared {
   /// The consumers are done with that stage.
   __device__ uint32_t empty(int slot) const { return full(Tile::kTiles) + slot * 8; }
 };
-
-__device__ __forceinline__ float load_shared(uint32_t address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
-  return value;
-}
-__device__ __forceinline__ float4 load_shared_vector(uint32_t address) {
-  float4 value;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(address));
-  return value;
-}
-__device__ __forceinline__ void store_shared(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
 
 /// The sum of one element by plain multiply-adds.
 __device__ inline float plain_sum(const SplitGemmParams& p, int64_t batch, int64_t row, int64_t column) {

@@ -272,5 +272,22 @@ TEST_F(ConvKernels, GiveInfinityAndNanWherePlainFloat32Does) {
   }
 }
 
+TEST_F(ConvKernels, WeightGradientsMeetNoPadding) {
+  const float specials[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+  unsigned seed = 40;
+  for (const ConvProblem& problem : problems(60, 13)) {
+    for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
+      if (&algorithm != &find_algorithm("dense_weight")) return;
+      Case c = make_case(problem, pass, precision, ++seed);
+      if (c.x.empty() || c.y.empty()) return;
+      (seed % 3 == 0 ? c.x : c.y)[0] = specials[seed % 2];  // a corner, whose window reaches into the padding
+      const Values got = run<float>(algorithm, c), plain = run<float>(find_algorithm("direct"), c);
+      std::size_t different = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) different += same_kind(got[i], plain[i]) ? 0 : 1;
+      EXPECT_EQ(different, 0u) << name(precision) << ' ' << problem.str();
+    });
+  }
+}
+
 }  // namespace
 }  // namespace halo::cuda::conv

@@ -47,33 +47,46 @@ Values plain(const ConvProblem& p, const Values& x, const Values& y) {
   return w;
 }
 
-/// One stage of one block, with the kernel's own tiles; every access is checked against their sizes.
+/// The stages of one block, one after the other, with the kernel's own tiles; every access is checked against their
+/// sizes.
 class Stage {
  public:
-  Stage(const DenseWeightGeometry& geometry, const Values& gathered, const Values& streamed)
-      : g(geometry), gathered_(gathered), streamed_(streamed) {}
+  Stage(const DenseWeightGeometry& geometry, int tile_columns, const Values& gathered, const Values& streamed)
+      : g(geometry), tile_columns_(tile_columns), gathered_(gathered), streamed_(streamed) {}
 
-  void fetch(int64_t n, int depth, int row_block, int column_block, int group, int first_channel, int channels,
-             int first_column, int columns) {
-    tile_.assign(g.gathered_bytes / 4, std::numeric_limits<double>::quiet_NaN());
-    raw_.assign(g.raw_bytes / 4, std::numeric_limits<double>::quiet_NaN());
+  /// `first`: no stage came before, in whose lines this one's may be found.
+  void fetch(bool first, int64_t n, int depth, int row_block, int column_block, int group, int first_channel,
+             int channels, int first_column, int columns) {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    const int lines = first || row_block == 0 ? g.lines : g.fresh;
+    if (first) tile_.assign(static_cast<std::size_t>(g.gathered_bytes) / 4, kNan);
+    first_line_ = first ? 0 : (first_line_ + lines) % g.ring_lines;
+    raw_.assign(static_cast<std::size_t>(g.direct ? g.part_bytes : g.raw_bytes) / 4, kNan);
     depth_ = depth, row_block_ = row_block, column_block_ = column_block;
     gathered_channel_ = (n * g.groups + group) * g.group_channels + first_channel;
     streamed_channel_ = (n * g.groups + group) * g.streamed_channels + first_column;
-    for (int i = 0; i < g.planes * g.lines * g.gathered.period; ++i) {
-      const int residue = i % g.gathered.period, line = i / g.gathered.period, early = line * g.line_pitch % 32;
+    for (int i = 0; i < g.planes * lines * g.gathered.period; ++i) {
+      const int residue = i % g.gathered.period, plane = i / g.gathered.period % g.planes;
+      const int line = g.lines - lines + i / g.gathered.period / g.planes;
       int64_t flat = 0;
-      const bool inside = gathered_line(line, flat);
+      const bool inside = gathered_line(plane, line, flat);
+      const int begin = line_begin(plane, line), early = begin % 32;
       box(g.gathered, gathered_, gathered_channel_ + residue, inside, flat, early, tile_,
-          line * g.line_pitch - early + residue * g.gathered.box_pitch);
+          begin - early + residue * g.gathered.box_pitch, false);
     }
-    for (int i = 0; i < g.raw_lines() * g.streamed.period; ++i) {
+    const int boxes = g.direct ? g.row_steps / 4 : g.streamed.period;  // of a line
+    for (int i = 0; i < g.raw_lines() * boxes; ++i) {
+      const int line = i / boxes / g.fold_taps, tap = i / boxes % g.fold_taps, own = i % boxes;
       int64_t flat = 0;
-      const bool inside = streamed_line(i / g.streamed.period / g.fold_taps, i / g.streamed.period % g.fold_taps, flat);
-      box(g.streamed, streamed_, streamed_channel_ + i % g.streamed.period, inside, flat, 0, raw_,
-          i * g.streamed.box_pitch);
+      const bool inside = streamed_line(line, tap, flat);
+      if (g.direct) {
+        const int to = (line * boxes + own) * chunk_bytes(tile_columns_) / 4 + tap * g.streamed.box_channels * 32;
+        box(g.streamed, streamed_, streamed_channel_, inside, flat + own * 32, 0, raw_, to, true);
+      } else {
+        box(g.streamed, streamed_, streamed_channel_ + own, inside, flat, 0, raw_, i * g.streamed.box_pitch, false);
+      }
     }
-    patch(channels, columns / g.fold_taps);
+    patch(lines, channels, columns / g.fold_taps);
   }
 
   /// gathered(row, position) of k8 step `step`; `row` counts from the block's first channel.
@@ -81,17 +94,23 @@ class Stage {
     const int channel = row / g.taps, tap = row % g.taps;
     const int z = tap / (g.row_taps[1] * g.row_taps[2]), y = tap / g.row_taps[2] % g.row_taps[1];
     int64_t flat = 0;
-    gathered_line(0, flat);
+    gathered_line(0, 0, flat);
     flat += (gathered_channel_ + channel) * g.gathered.plane +
             (int64_t{z} * g.dilation[0] * g.extent[1] + y * g.dilation[1]) * g.extent[2] + g.step_shift[step];
-    return tile_.at(g.gathered.channel_word(channel) + z * g.tap_offset[0] + y * g.tap_offset[1] +
-                    tap % g.row_taps[2] * g.tap_offset[2] + g.step_offset[step] + position * g.position_words +
-                    (flat & 3));
+    const int ring = g.ring_lines * g.line_words_apart();
+    const int at = first_line_ * g.line_words_apart() + g.gathered.channel_word(channel) + z * g.tap_offset[0] +
+                   y * g.tap_offset[1] + tap % g.row_taps[2] * g.tap_offset[2] + g.step_offset[step];
+    const int lead = (g.lead - before()) * g.position_words;
+    return tile_.at((at >= ring ? at - ring : at) + position * g.position_words + (flat & 3) + lead);
   }
 
   double streamed(int column, int channels, int step, int position) const {
     const int tap = column / channels, channel = column % channels, line = step / g.row_steps;
     const int word = step % g.row_steps * 8 + position;
+    if (g.direct) {
+      const int row = step / 4 * tile_columns_ + column, piece = step % 4 * 2 + position / 4;
+      return raw_.at(row * 32 + (piece ^ column % 8) * 4 + position % 4);
+    }
     int64_t flat = 0;
     if (!streamed_line(line, tap, flat) || column_block_ * g.row_steps * 8 + word >= g.streamed_extent[2]) return 0;
     const int64_t begin = ((streamed_channel_ + channel) * g.streamed.plane + flat) & 3;
@@ -101,15 +120,26 @@ class Stage {
   }
 
   bool exists(int step, int position) const {
-    return row_block_ * g.step_rows + step / g.row_steps < g.positions[1] &&
-           (column_block_ * g.row_steps + step % g.row_steps) * 8 + position < g.positions[2];
+    const int column = (column_block_ * g.row_steps + step % g.row_steps) * 8 + position - before();
+    return row_block_ * g.step_rows + step / g.row_steps < g.positions[1] && column >= 0 && column < g.positions[2];
   }
 
  private:
-  int left_edge() const { return column_block_ * g.row_steps * 8 * g.stride[2] - g.pad[2]; }
-  bool gathered_line(int line, int64_t& flat) const {
-    const int z = depth_ * g.stride[0] - g.pad[0] + line / g.lines * g.line_step[0];
-    const int y = row_block_ * g.step_rows * g.stride[1] - g.pad[1] + line % g.lines * g.line_step[1];
+  int left_edge() const { return (column_block_ * g.row_steps * 8 - g.lead) * g.stride[2] - g.pad[2]; }
+  /// Word of a stored line in the ring.
+  int line_begin(int plane, int line) const {
+    return ((first_line_ + line) % g.ring_lines * g.planes + plane) * g.line_pitch;
+  }
+  /// Words that a direct tile holds before the first position of its line.
+  int before() const {
+    if (g.lead == 0) return 0;
+    int64_t flat = 0;
+    streamed_line(0, 0, flat);
+    return static_cast<int>((streamed_channel_ * g.streamed.plane + flat) & 3);
+  }
+  bool gathered_line(int plane, int line, int64_t& flat) const {
+    const int z = depth_ * g.stride[0] - g.pad[0] + plane * g.line_step[0];
+    const int y = row_block_ * g.step_rows * g.stride[1] - g.pad[1] + line * g.line_step[1];
     flat = (int64_t{z} * g.extent[1] + y) * g.extent[2] + left_edge();
     return z >= 0 && z < g.extent[0] && y >= 0 && y < g.extent[1];
   }
@@ -120,32 +150,35 @@ class Stage {
     return h < g.positions[1] && z >= 0 && z < g.streamed_extent[0] && y >= 0 && y < g.streamed_extent[1];
   }
 
-  /// The copy engine: zeros outside the matrix, corners and targets on its grid.
+  /// The copy engine: zeros outside the matrix, corners and targets on its grid, lines of 32 words swizzled.
   static void box(const PlaneMatrix& m, const Values& from, int64_t channel, bool inside, int64_t flat, int early,
-                  Values& to, int target) {
+                  Values& to, int target, bool swizzle) {
     const int64_t row = channel / m.period, corner = ((channel % m.period * m.plane + flat) & ~int64_t{3}) - early;
-    if (target % 32 != 0 || corner % 4 != 0 || m.box_words % 4 != 0) throw std::logic_error("a box off the grid");
+    if (target % (swizzle ? 256 : 32) != 0 || corner % 4 != 0 || m.box_words % 4 != 0)
+      throw std::logic_error("a box off the grid");
     for (int c = 0; c < m.box_channels; ++c) {
       for (int w = 0; w < m.box_words; ++w) {
         const int64_t at = corner + w;
         const bool valid = inside && at >= 0 && at < m.row_channels() * m.plane && row + c < m.matrix_rows();
-        to.at(target + c * m.box_words + w) = valid ? from.at((row + c) * m.period * m.plane + at) : 0.0;
+        const int word = swizzle ? w ^ c % 8 * 4 : w;
+        to.at(target + c * m.box_words + word) = valid ? from.at((row + c) * m.period * m.plane + at) : 0.0;
       }
     }
   }
 
-  void patch(int channels, int streamed_channels) {
+  void patch(int lines, int channels, int streamed_channels) {
     const int x0 = left_edge();
-    for (int i = 0; i < g.planes * g.lines * channels; ++i) {
+    for (int i = 0; i < lines * g.planes * channels; ++i) {
+      const int plane = i / channels % g.planes, line = g.lines - lines + i / channels / g.planes;
       int64_t flat = 0;
-      const bool inside = gathered_line(i / channels, flat);
+      const bool inside = gathered_line(plane, line, flat);
       const int64_t channel = gathered_channel_ + i % channels, begin = (channel * g.gathered.plane + flat) & 3;
       const bool tail = channel >= g.gathered.tail();
       for (int w = 0; w < g.line_words - begin; ++w) {
         const bool valid = inside && x0 + w >= 0 && x0 + w < g.extent[2];
-        const bool outside = x0 + w < 0 || (g.right_padding && x0 + w >= g.extent[2]);
+        const bool outside = (g.pad[2] > 0 && x0 + w < 0) || (g.right_padding && x0 + w >= g.extent[2]);
         if (tail || outside)
-          tile_.at(i / channels * g.line_pitch + g.gathered.channel_word(i % channels) + begin + w) =
+          tile_.at(line_begin(plane, line) + g.gathered.channel_word(i % channels) + begin + w) =
               valid ? gathered_.at(channel * g.gathered.plane + flat + w) : 0.0;
       }
     }
@@ -165,9 +198,10 @@ class Stage {
   }
 
   const DenseWeightGeometry& g;
+  const int tile_columns_;
   const Values &gathered_, &streamed_;
   Values tile_, raw_;
-  int depth_ = 0, row_block_ = 0, column_block_ = 0;
+  int first_line_ = 0, depth_ = 0, row_block_ = 0, column_block_ = 0;
   int64_t gathered_channel_ = 0, streamed_channel_ = 0;
 };
 
@@ -175,7 +209,7 @@ class Stage {
 Values execute(const DenseWeightPlan& plan, const ConvProblem& p, const Values& x, const Values& y) {
   const DenseWeightGeometry& g = plan.geometry;
   Values sums(static_cast<std::size_t>(int64_t{g.groups} * g.columns * g.rows), 0.0);
-  Stage stage(g, plan.swapped ? y : x, plan.swapped ? x : y);
+  Stage stage(g, plan.tile_columns, plan.swapped ? y : x, plan.swapped ? x : y);
   for (int64_t block = 0; block < plan.blocks; ++block) {
     int64_t index = block;
     const int m_block = static_cast<int>(index % g.m_blocks);
@@ -189,10 +223,12 @@ Values execute(const DenseWeightPlan& plan, const ConvProblem& p, const Values& 
     const int columns = std::min(plan.tile_columns, g.columns - first_column);
     const int first_channel = first_row / g.taps, channels = (end_row - 1) / g.taps - first_channel + 1;
     EXPECT_LE(channels, g.channels);
-    for (int64_t at = g.stages * split / g.splits; at < g.stages * (split + 1) / g.splits; ++at) {
-      const int64_t rest = at / g.column_blocks, deep = rest / g.row_blocks;
-      stage.fetch(deep / g.positions[0], static_cast<int>(deep % g.positions[0]), static_cast<int>(rest % g.row_blocks),
-                  static_cast<int>(at % g.column_blocks), group, first_channel, channels, first_column, columns);
+    const int64_t first_stage = g.stages * split / g.splits;
+    for (int64_t at = first_stage; at < g.stages * (split + 1) / g.splits; ++at) {
+      const int64_t rest = at / g.row_blocks, deep = rest / g.column_blocks;
+      stage.fetch(at == first_stage, deep / g.positions[0], static_cast<int>(deep % g.positions[0]),
+                  static_cast<int>(at % g.row_blocks), static_cast<int>(rest % g.column_blocks), group, first_channel,
+                  channels, first_column, columns);
       for (int k = 0; k < 8 * g.steps; ++k) {
         if (!stage.exists(k / 8, k % 8)) continue;
         for (int row = first_row; row < end_row; ++row) {
@@ -230,8 +266,8 @@ ConvProblem random_problem(std::mt19937& generator) {
 
 TEST(DenseWeightPlan, ExecutesAsPlainLoops) {
   std::mt19937 generator(20);
-  int swapped = 0, folded = 0, periodic = 0, spread = 0;
-  for (int round = 0; round < 60; ++round) {
+  int swapped = 0, folded = 0, periodic = 0, spread = 0, shared = 0;
+  for (int round = 0; round < 120; ++round) {
     const ConvProblem p = random_problem(generator);
     const Values x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
     const int multiprocessors = 1 + static_cast<int>(generator() % 9);
@@ -243,8 +279,35 @@ TEST(DenseWeightPlan, ExecutesAsPlainLoops) {
     folded += plan.geometry.fold_axis >= 0;
     periodic += plan.geometry.gathered.period > 1;
     spread += plan.geometry.line_pitch % 32 != 0;
+    shared += plan.geometry.fresh < plan.geometry.lines;
+    const DenseWeightGeometry& g = plan.geometry;
+    EXPECT_GE(g.ring_lines, g.lines + g.fresh * (g.tiles + g.ahead - 1)) << p.str();
   }
-  for (const int seen : {swapped, folded, periodic, spread}) EXPECT_GT(seen, 3);
+  for (const int seen : {swapped, folded, periodic, spread, shared}) EXPECT_GT(seen, 3);
+}
+
+/// Whole and odd widths, deep, folded and strided: problems whose tiles the copy engine writes.
+TEST(DenseWeightPlan, TilesByTheCopyEngine) {
+  std::mt19937 generator(22);
+  const struct {
+    Shape x, w;
+    ConvOptions options;
+    int lead;
+  } cases[] = {{{1, 16, 20, 68}, {32, 16, 3, 3}, {.padding = {1}}, 0},
+               {{2, 8, 12, 62}, {24, 8, 3, 3}, {.padding = {1}}, 2},
+               {{1, 8, 8, 61}, {16, 8, 5, 3}, {.padding = {2, 1}}, 3},
+               {{1, 8, 3, 5, 68}, {16, 8, 3, 3, 3}, {.padding = {1}}, 0},
+               {{1, 12, 13, 129}, {64, 12, 3, 3}, {.stride = {1, 2}, .padding = {1, 0}}, 0}};
+  for (const auto& one : cases) {
+    const ConvProblem p = ConvProblem::conv("test", one.x, one.w, one.options);
+    const Values x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
+    for (const bool split : {false, true}) {
+      const DenseWeightPlan plan = plan_dense_weight(p, split, true, 3);
+      EXPECT_TRUE(plan.geometry.direct) << p.str();
+      EXPECT_EQ(plan.geometry.lead, plan.swapped ? 0 : one.lead) << p.str();
+      EXPECT_EQ(execute(plan, p, x, y), plain(p, x, y)) << p.str();
+    }
+  }
 }
 
 TEST(DenseWeightPlan, AWrongOffsetIsSeen) {

@@ -1,0 +1,236 @@
+// The warps of the dense weight gradient's kernel that make fetched stages ready: they write the padding and turn the
+// streamed operand into tiles of TF32 numbers, or of high and low parts.
+#pragma once
+
+#include "dense_weight_fetch.cuh"
+
+namespace halo::cuda::conv::dense_weight {
+
+/// Two warps, together at each stage or taking turns at them.
+template <class Tile>
+struct Converter : Loader {
+  const bool turns;
+  const int threads, thread, turn;  ///< threads at a stage, this one among them, and which stages it takes
+  int step_line;                    ///< of the position that this lane's bit of a note stands for
+  int first_line = 0;               ///< of the ring, of the stage at hand
+  Cursor at;
+  Slot tile, high, box, lines;
+
+  __device__ __forceinline__ Converter(const DenseWeightParams& params, const Block& b, const Shared& s, int t)
+      : Loader(params, b, s),
+        turns(g.turns()),
+        threads(g.converters()),
+        thread(turns ? t % 32 : t),
+        turn(t / 32),
+        at(g, b.first_stage) {
+    step_line = thread / 4 / g.row_steps;
+    tile.parity = 1;  // a fresh barrier counts as emptied
+  }
+
+  __device__ __forceinline__ void run() {
+    for (int stage = 0; stage < block.stages; ++stage) {
+      const int fresh = stage == 0 || at.row_block == 0 ? g.lines : g.fresh;
+      if (stage != 0) first_line = wrapped(first_line + fresh);
+      if (!turns || stage % 2 == turn) prepare(fresh);
+      at.next(g);
+      tile.next(g.tiles);
+      high.next(g.high_slots);
+      box.next(g.box_slots());
+      lines.next(g.tiles + g.ahead);
+    }
+  }
+
+  /// One stage, of whose gathered lines the last `fresh` are new.
+  __device__ __forceinline__ void prepare(int fresh) const {
+    barrier_wait(shared.empty(tile.index), tile.parity);
+    if (thread < 32) write_note(shared.note(tile.index));
+    barrier_wait(shared.lines_ready(lines.index), lines.parity);
+    patch_gathered(fresh);
+    barrier_wait(shared.boxes_ready(box.index), box.parity);
+    if (g.direct) {
+      finish(shared.high(high.index), shared.low(tile.index));
+    } else {
+      patch_streamed(box.index);
+      convert(shared.raw(box.index), shared.high(high.index), shared.low(tile.index));
+      barrier_arrive(shared.raw_empty(box.index));
+    }
+    fence_async_proxy();
+    barrier_arrive(shared.full(tile.index));
+  }
+
+ private:
+  /// Writes what the copy engine cannot: zeros left and right of a line where windows reach there, and channels beyond
+  /// the last whole row of the plane matrix. Of the gathered lines, the last `lines` are new.
+  __device__ __forceinline__ void patch_gathered(int fresh) const {
+    const PlaneMatrix& m = g.gathered;
+    const int x0 = left_edge(at);
+    const int left = g.pad[2] > 0 ? min(max(-x0, 0), g.line_words) : 0;
+    const int right = g.right_padding ? max(g.extent[2] - x0, 0) : g.line_words;
+    const int first = first_gathered(at);
+    if (left > 0 || right < g.line_words || first + block.channels > m.tail()) {
+      for (int i = thread; i < fresh * g.planes * block.channels; i += threads) {
+        const int row = i / block.channels, channel = i - row * block.channels;
+        const int own_line = g.lines - fresh + row / g.planes, plane = row % g.planes;
+        int flat;
+        const bool inside = gathered_line(at, plane, own_line, flat);
+        const int begin = shift(m, first + channel, flat, p.gathered_shift);
+        const int stored = wrapped(first_line + own_line) * g.planes + plane;
+        const uint32_t to = shared.gathered() + (stored * g.line_pitch + m.channel_word(channel) + begin) * 4;
+        const int end = g.line_words - begin;
+        if (first + channel >= m.tail()) {
+          const float* from = p.gathered + (first + channel) * m.plane + flat;
+          for (int w = 0; w < end; ++w) {
+            const bool valid = inside && x0 + w >= 0 && x0 + w < g.extent[2];
+            store_shared(to + w * 4, valid ? __float_as_uint(from[w]) : 0);
+          }
+        } else {
+          for (int w = 0; w < min(left, end); ++w) store_shared(to + w * 4, 0);
+          for (int w = right; w < end; ++w) store_shared(to + w * 4, 0);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void patch_streamed(int raw_slot) const {
+    const PlaneMatrix& m = g.streamed;
+    const int channels = block.columns / g.fold_taps;
+    if (first_streamed(at) + channels <= m.tail()) return;
+    const int w0 = at.column_block * g.row_steps * 8;
+    for (int i = thread; i < g.raw_lines() * channels; i += threads) {
+      const int row = i / channels, channel = i - row * channels;
+      const int64_t source = first_streamed(at) + channel;
+      if (source < m.tail()) continue;
+      int flat;
+      const bool inside = streamed_line(at, row / g.fold_taps, row % g.fold_taps, flat);
+      const int begin = shift(m, static_cast<int>(source), flat, p.streamed_shift);
+      const uint32_t to = shared.raw(raw_slot) + (row * m.period * m.box_pitch + m.channel_word(channel) + begin) * 4;
+      for (int w = 0; w < m.box_words - begin; ++w) {
+        const bool valid = inside && w0 + w < g.streamed_extent[2];
+        store_shared(to + w * 4, valid ? __float_as_uint(p.streamed[source * m.plane + flat + w]) : 0);
+      }
+    }
+    __syncwarp();  // only warps that take turns come here
+  }
+
+  /// Where the copy engine wrote the tile: rounds it to TF32 in place, or adds the low parts, cut off being the high
+  /// ones.
+  __device__ __forceinline__ void finish(uint32_t high, uint32_t low) const {
+    constexpr int kPieces = Tile::kColumns / 8;  // of a thread, of 32 positions, where both warps share them
+    constexpr int kBatch = kPieces % 4 == 0 ? 4 : kPieces % 3 == 0 ? 3 : kPieces;
+    const int pieces = g.part_bytes / 16, step = threads * 16;
+#pragma unroll 1
+    for (int first = thread; first < pieces; first += threads * kBatch) {
+      const uint32_t at = first * 16;
+      float4 value[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) value[j] = load_shared_vector(high + at + j * step);
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const float4& v = value[j];
+        store_shared((Tile::kSplit ? low : high) + at + j * step, finished(v.x), finished(v.y), finished(v.z),
+                     finished(v.w));
+      }
+    }
+  }
+  static __device__ __forceinline__ uint32_t finished(float value) {
+    if constexpr (Tile::kSplit) value -= __uint_as_float(__float_as_uint(value) & kTf32Mask);
+    return __float_as_uint(value) + kTf32HalfUlp;
+  }
+
+  /// Raw boxes to tiles of high and low parts. What a box holds beyond the end of a line comes along: those positions
+  /// do not exist, and the gathered operand is zero there.
+  __device__ __forceinline__ void convert(uint32_t raw, uint32_t high, uint32_t low) const {
+    const PlaneMatrix& m = g.streamed;
+    const int channels = block.columns / g.fold_taps;
+    for (int line = 0; line < g.step_rows; ++line) {
+      for (int tap = 0; tap < g.fold_taps; ++tap) {
+        int flat;
+        streamed_line(at, line, tap, flat);
+        const int first_shift = shift(m, first_streamed(at), flat, p.streamed_shift);
+        for (int residue = 0; residue < m.period; ++residue, raw += m.box_pitch * 4) {
+          const Columns columns{raw, line * 2 * g.row_steps, tap * channels + residue,
+                                (channels - residue + m.period - 1) / m.period};
+          switch (first_shift + residue * static_cast<int>(m.plane & 3) & 3) {
+            case 0: convert<0>(columns, high, low); break;
+            case 1: convert<1>(columns, high, low); break;
+            case 2: convert<2>(columns, high, low); break;
+            default: convert<3>(columns, high, low);
+          }
+        }
+      }
+    }
+  }
+
+  /// One line of the columns of one folded tap and one residue.
+  struct Columns {
+    uint32_t raw;
+    int quad;           ///< of the tile, that the line's first four positions become
+    int column, count;  ///< the first, and how many, `period` apart
+  };
+
+  /// A thread takes the same four positions of several columns, all of which begin at word `Shift` of their boxes.
+  template <int Shift>
+  __device__ __forceinline__ void convert(const Columns& columns, uint32_t high, uint32_t low) const {
+    constexpr int kBatch = 4;
+    const int width = g.row_steps > 4 ? 16 : g.row_steps > 2 ? 8 : 2 * g.row_steps;  // threads a column
+    const int together = threads / width, quad = thread % width, tile_quad = columns.quad + quad;
+    if (quad >= 2 * g.row_steps) return;
+    const uint32_t to = tile_quad / 8 * chunk_bytes(Tile::kColumns);
+#pragma unroll 1
+    for (int first = thread / width; first < columns.count; first += together * kBatch) {
+      float4 value[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int i = min(first + j * together, columns.count - 1);  // the last again where there are no more
+        const uint32_t from = columns.raw + (i * g.streamed.box_words + quad * 4) * 4;
+        value[j] = load_shared_vector(from);
+        if constexpr (Shift != 0) value[j] = advance(value[j], load_shared_vector(from + 16), Shift);
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int column = columns.column + g.streamed.period * min(first + j * together, columns.count - 1);
+        const uint32_t at = to + column * 128 + (tile_quad % 8 ^ column % 8) * 16;
+        const float v[4] = {value[j].x, value[j].y, value[j].z, value[j].w};
+        Tf32Pair pair[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) pair[i] = to_tf32<Tile::kSplit>(v[i]);
+        store_shared(high + at, pair[0].high, pair[1].high, pair[2].high, pair[3].high);
+        if constexpr (Tile::kSplit) store_shared(low + at, pair[0].low, pair[1].low, pair[2].low, pair[3].low);
+      }
+    }
+  }
+
+  /// Four of the eight words (a, b), from word `by` modulo 4 on.
+  static __device__ __forceinline__ float4 advance(float4 a, float4 b, int by) {
+    if (by & 1) a = make_float4(a.y, a.z, a.w, b.x), b = make_float4(b.y, b.z, b.w, 0.0f);
+    if (by & 2) a = make_float4(a.z, a.w, b.x, b.y);
+    return a;
+  }
+
+  __device__ __forceinline__ void write_note(uint32_t note) const {
+    int before = 0;  // words that a direct tile holds before the first position
+    if (g.lead != 0) {
+      int flat;
+      streamed_line(at, 0, 0, flat);
+      before = shift(g.streamed, first_streamed(at), flat, p.streamed_shift);
+    }
+    const int first = before - at.column_block * 8 * g.row_steps, end = g.positions[2] + first;
+    const int lines = g.positions[1] - at.row_block * g.step_rows;
+    const bool ragged = first > 0 || end < 8 * g.row_steps || lines < g.step_rows;
+    uint32_t near = 0, far = 0;  // looked at where some position does not exist
+    if (ragged) {
+      const int step_column = (thread / 4 - step_line * g.row_steps) * 8 + thread % 4;
+      const auto exists = [&](int column) { return step_line < lines && column >= first && column < end; };
+      near = __ballot_sync(~0u, exists(step_column));
+      far = __ballot_sync(~0u, exists(step_column + 4));
+    }
+    if (thread != 0) return;
+    int flat;
+    gathered_line(at, 0, 0, flat);
+    const int begin = shift(g.gathered, first_gathered(at), flat, p.gathered_shift);
+    store_shared(note, near, far, first_line * g.line_words_apart() * 4 + begin,
+                 (g.lead - before) * g.position_words * 8 + ragged);
+  }
+};
+
+}  // namespace halo::cuda::conv::dense_weight

@@ -1,0 +1,83 @@
+#include "dense_weight_cost.h"
+
+#include <algorithm>
+#include <array>
+
+namespace halo::cuda::conv {
+namespace {
+
+using Geometry = DenseWeightGeometry;
+
+int row_words(const Geometry& g, int row) {
+  const int tap = row % g.taps;
+  return g.gathered.channel_word(row / g.taps) + tap / (g.row_taps[2] * g.row_taps[1]) * g.tap_offset[0] +
+         tap / g.row_taps[2] % g.row_taps[1] * g.tap_offset[1] + tap % g.row_taps[2] * g.tap_offset[2];
+}
+
+/// Multiprocessor cycles of one k8 step of one 64-row tile, as measured.
+double tile_step_cycles(int columns, bool split) {
+  if (split) return std::max(1.75 * columns, 100.0);
+  return std::max((columns > 144 ? 0.70 : 0.65) * columns, 34.0);
+}
+
+/// Cycles that making one stage ready takes a converting warp, or both together: so much for a batch of four pieces of
+/// 16 bytes a thread, and some for each stage and each line of each residue.
+double convert_cycles(const Geometry& g, int tile_columns, bool split) {
+  if (g.direct) return 900 + tile_columns * g.steps / 2.0 / g.converters() * (split ? 300 : 130);
+  const int width = g.row_steps > 4 ? 16 : g.row_steps > 2 ? 8 : 2 * g.row_steps;
+  const int columns = g.streamed.box_channels, together = 4 * g.converters() / width;
+  const double batches = (columns + together - 1) / together;
+  return 1000 + g.raw_lines() * g.streamed.period * (250 + batches * (split ? 750 : 400));
+}
+
+}  // namespace
+
+int bank_cycles(const Geometry& g, int fragments) {
+  int cycles = 0;
+  const int rows = std::min(g.rows, g.channels * g.taps);
+  for (int fragment = 0; fragment < fragments; ++fragment) {
+    std::array<int, 32> words;
+    std::array<int, 32> load{};
+    int worst = 1;
+    for (int i = 0; i < 32; ++i) {
+      const int row = std::min(fragment * 8 + i / 4, rows - 1);
+      const int word = row_words(g, row) + i % 4 * g.position_words;
+      words[static_cast<std::size_t>(i)] = word;
+      const auto seen = words.begin() + i;
+      if (std::find(words.begin(), seen, word) == seen)
+        worst = std::max(worst, ++load[static_cast<std::size_t>(word % 32)]);
+    }
+    cycles += worst;
+  }
+  return cycles;
+}
+
+double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) {
+  constexpr double kStageCycles = 1100;  // what a stage costs the multiplying warpgroups whatever its size
+  // Sums move to registers after 4 steps, or 2 or 1 at the end of a stage: short groups cost more.
+  const int groups = g.steps / 4 + (g.steps & 2) / 2 + (g.steps & 1);
+  const double multiply = kStageCycles + g.steps * tiles * tile_step_cycles(tile_columns, split) *
+                                             (g.walks() ? 1.0 : 1.25) * (1 + 0.25 * (4.0 * groups / g.steps - 1));
+  const double boxes = static_cast<double>(g.planes) * g.fresh * g.gathered.period;
+  const double raw_boxes = static_cast<double>(g.raw_lines()) * (g.direct ? g.row_steps / 4 : g.streamed.period);
+  const double convert = convert_cycles(g, tile_columns, split);
+  const double ready = convert / (g.turns() ? 2 : 1), pipe = (convert + multiply) / g.tiles;
+  // A stage's copies take kLatency; `ahead` + 1 of them run at once, unless the one is awaited before it is converted.
+  constexpr double kLatency = 2500;
+  const double wait = g.ahead == 0 ? 2 * kLatency : kLatency / (g.ahead + 1);
+  const double load =
+      std::max({ready + (g.ahead == 0 ? 2 * kLatency : 0.0), pipe, wait, 600 + 60 * std::max(boxes, raw_boxes)});
+  const double lines = boxes * g.gathered.box_channels, raw = raw_boxes * g.streamed.box_channels;
+  const double elements = g.steps * 8.0 * tile_columns;
+  const double shared = g.steps * tiles * (16.0 + (split ? 3 : 1) * tile_columns / 4.0) +
+                        elements * (split ? 16 : 12) / 128 + lines * g.gathered.box_words * 4 / 128;
+  // The copy engine takes a few cycles for each line of a box; the L2 cache reads sectors of 32 bytes, one more where a
+  // line is not aligned; memory likes lines long. Row blocks share the streamed operand's reads from memory, and folded
+  // taps read it again from the L2 cache.
+  const double raw_bytes = raw * (g.streamed.box_words * 4 + (g.streamed_shift ? 16 : 0));
+  const double copy = std::max((lines + raw) * 4, (lines * (g.gathered.box_words * 4 + 32) + raw_bytes) / 24);
+  const double memory = (lines * (g.gathered.box_words * 4 + 192) + raw_bytes / (g.m_blocks * g.fold_taps)) / 20;
+  return std::max({multiply, load, shared, copy, memory}) + 0.1 * memory;
+}
+
+}  // namespace halo::cuda::conv
