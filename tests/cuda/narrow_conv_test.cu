@@ -1,5 +1,6 @@
 // The kernels for depthwise convolution and few channels a group: storage types, rows at every alignment, and operands
 // that end where their allocation's poison begins. conv_kernels_test.cu has the tests every kernel shares.
+#include <halo/core/cuda_backend.h>
 #include <halo/cuda/conv/dispatch.h>
 #include <halo/cuda/conv/row_box.h>
 #include <halo/cuda/device/number.cuh>
@@ -223,7 +224,12 @@ TEST(RowBox, RowsLieApartAndKeepTheirAlignment) {
 }
 
 template <class T>
-class NarrowConv : public testing::Test {};
+class NarrowConv : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << cuda::describe(0);
+  }
+};
 using StorageTypes = testing::Types<float, BFloat16, Float16>;
 TYPED_TEST_SUITE(NarrowConv, StorageTypes);
 
