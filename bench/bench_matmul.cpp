@@ -7,7 +7,6 @@
 #include <halo/halo.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -15,26 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "wall_time.h"
 #include <nlohmann/json.hpp>
 
 namespace halo::bench {
 namespace {
-
-double median_ms(Device device, const std::function<void()>& body) {
-  using Clock = std::chrono::steady_clock;
-  constexpr int kCalls = 5, kRounds = 7;
-  body();
-  std::vector<double> times;
-  for (int round = 0; round < kRounds; ++round) {
-    synchronize(device);
-    const auto start = Clock::now();
-    for (int i = 0; i < kCalls; ++i) body();
-    synchronize(device);
-    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count() / kCalls);
-  }
-  std::ranges::sort(times);
-  return times[times.size() / 2];
-}
 
 /// Relative Frobenius error.
 double error(const Tensor& got, const Tensor& wide) {
@@ -69,8 +53,8 @@ nlohmann::json measure(const std::string& name, const char* pass, bool transpose
   const Tensor wide = matmul(transpose_a ? a.to(float64).transpose(0, 1) : a.to(float64),
                              transpose_b ? b.to(float64).transpose(0, 1) : b.to(float64));
   const double halo_error = error(c, wide), other_error = error(d, wide);
-  const double ours = median_ms(gpu, [&] { cuda::split_gemm(problem, a, b, c, true); });
-  const double theirs = median_ms(gpu, [&] { cuda::cublaslt_gemm(problem, a, b, d); });
+  const double ours = median_ms(gpu, 5, 1, [&] { cuda::split_gemm(problem, a, b, c, true); });
+  const double theirs = median_ms(gpu, 5, 1, [&] { cuda::cublaslt_gemm(problem, a, b, d); });
   const double gflop = 2e-9 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   std::printf("%-9s %-16s %7.4f ms %6.1f TFLOP/s   cuBLASLt %7.4f ms   ratio %.2f   error %.2e (%.2e)\n", name.c_str(),
               pass, ours, gflop / ours, theirs, theirs / ours, halo_error, other_error);

@@ -5,31 +5,16 @@
 #include <halo/halo.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "wall_time.h"
+
 namespace halo::bench {
 namespace {
-
-double median_ms(Device device, const std::function<void()>& body) {
-  using Clock = std::chrono::steady_clock;
-  constexpr int kCalls = 10, kRounds = 7;
-  for (int i = 0; i < 3; ++i) body();
-  std::vector<double> times;
-  for (int round = 0; round < kRounds; ++round) {
-    synchronize(device);
-    const auto start = Clock::now();
-    for (int i = 0; i < kCalls; ++i) body();
-    synchronize(device);
-    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count() / kCalls);
-  }
-  std::ranges::sort(times);
-  return times[times.size() / 2];
-}
 
 struct Case {
   std::string name;
@@ -102,11 +87,16 @@ std::vector<Case> cases(Device device) {
 
 int main(int argc, char** argv) {
   using namespace halo;
-  const Device device = argc > 1 ? Device::parse(argv[1]) : Device::best();
-  const double copy_tbps = argc > 2 ? std::atof(argv[2]) : 4.26;
-  std::printf("%-30s %10s %10s %8s\n", "op", "ms", "floor ms", "ratio");
-  for (const auto& c : bench::cases(device)) {
-    const double ms = bench::median_ms(device, c.body), floor = c.bytes / (copy_tbps * 1e9);
-    std::printf("%-30s %10.4f %10.4f %8.2f\n", c.name.c_str(), ms, floor, ms / floor);
+  try {
+    const Device device = argc > 1 ? Device::parse(argv[1]) : Device::best();
+    const double copy_tbps = argc > 2 ? std::atof(argv[2]) : 4.26;
+    std::printf("%-30s %10s %10s %8s\n", "op", "ms", "floor ms", "ratio");
+    for (const auto& c : bench::cases(device)) {
+      const double ms = bench::median_ms(device, 10, 3, c.body), floor = c.bytes / (copy_tbps * 1e9);
+      std::printf("%-30s %10.4f %10.4f %8.2f\n", c.name.c_str(), ms, floor, ms / floor);
+    }
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "halo_bench_ops: %s\n", e.what());
+    return 2;
   }
 }
