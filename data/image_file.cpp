@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <memory>
 
-#include <jerror.h>
+#include <jerror.h>  // after jpeglib.h: its codes depend on the library's version, which that defines
 #include <jpeglib.h>
 #include <png.h>
 
