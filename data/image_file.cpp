@@ -14,9 +14,13 @@
 #include <filesystem>
 #include <memory>
 
-#include <jerror.h>  // after jpeglib.h: its codes depend on the library's version, which that defines
 #include <jpeglib.h>
 #include <png.h>
+
+// The codes in jerror.h depend on the library's version, which jpeglib.h defines: it must come after.
+// clang-format off
+#include <jerror.h>
+// clang-format on
 
 namespace halo::data {
 namespace {
