@@ -41,7 +41,16 @@ Tensor answers(const models::RecallBatch& batch) {
   return from_vector(targets, batch.ids.shape());
 }
 
-double accuracy(models::HyenaLM& model, models::RecallOptions options, int64_t batches, Generator& generator,
+struct TrainingBatch {
+  Tensor ids, targets;
+};
+
+TrainingBatch next_batch(const models::RecallOptions& options, Device device) {
+  const auto batch = models::make_recall_batch(options);
+  return {batch.ids.to(device), answers(batch).flatten().to(device)};
+}
+
+double accuracy(models::HyenaLM& model, const models::RecallOptions& options, int64_t batches, Generator& generator,
                 Device device) {
   const NoGradGuard no_grad;
   model.eval();
@@ -63,8 +72,8 @@ int main(int argc, char** argv) {
   CLI::App app{"Trains a Hyena model on associative recall"};
   models::RecallOptions task{.batch = 32, .pairs = 32, .vocab_size = 10};
   std::string out = "runs/recall", device_name;
-  int64_t steps = 800, eval_batches = 32, length_warmup = 0, d_model = 64;
-  double lr = 4e-3, at_least = 0;
+  int64_t steps = 800, eval_batches = 32, eval_every = 0, length_warmup = 0, d_model = 64;
+  double lr = 4e-3, at_least = 0, until = 2;
   uint64_t seed = 1;
   app.add_option("--vocab", task.vocab_size, "half keys, half values")->check(CLI::Range(2, 1024));
   app.add_option("--pairs", task.pairs, "key-value pairs a sequence")->check(CLI::PositiveNumber);
@@ -74,6 +83,8 @@ int main(int argc, char** argv) {
   app.add_option("--length-warmup", length_warmup,
                  "start at a sixteenth of the pairs and double them every so many steps");
   app.add_option("--lr", lr);
+  app.add_option("--eval-every", eval_every, "steps from one look at the accuracy to the next");
+  app.add_option("--until", until, "stop as soon as such a look sees this accuracy");
   app.add_option("--seed", seed);
   app.add_option("--device", device_name, "cpu, cuda or cuda:N; default: a GPU where there is one");
   app.add_option("--out", out, "folder for the model, metrics and picture");
@@ -95,21 +106,29 @@ int main(int argc, char** argv) {
                 static_cast<long long>(task.vocab_size), static_cast<long long>(task.pairs),
                 static_cast<long long>(model.num_parameters()), device.str().c_str());
     example::Progress progress("recall", steps, "sequences", task.batch);
-    for (int64_t step = 1; step <= steps; ++step) {
+    const auto task_at = [&](int64_t step) {
       models::RecallOptions now = task;
       now.pairs = example::warmed_up(task.pairs, task.pairs / 16, length_warmup, step - 1);
-      const auto batch = models::make_recall_batch(now);
-      const Tensor logits = model(batch.ids.to(device));
-      const Tensor loss =
-          cross_entropy(logits.flatten(0, 1), answers(batch).flatten().to(device), {.ignore_index = kIgnore});
+      return now;
+    };
+    TrainingBatch batch = next_batch(task_at(1), device);
+    for (int64_t step = 1; step <= steps; ++step) {
+      const Tensor loss = cross_entropy(model(batch.ids).flatten(0, 1), batch.targets, {.ignore_index = kIgnore});
       optimizer.zero_grad();
       loss.backward();
       optim::clip_grad_norm_(model.parameters(), 1.0);
       optimizer.step();
       scheduler.step();
+      batch = next_batch(task_at(step + 1), device);  // while the GPU works
       const double value = loss.item();
       folder.log(step, {{"loss", value}});
       progress.step(step, value);
+      if (eval_every < 1 || step % eval_every != 0 || step == steps) continue;
+      const double share = accuracy(model, task, eval_batches / 8 + 1, fresh, device);
+      folder.log(step, {{"accuracy", share}});
+      std::printf("step %lld: recalled %.2f %%\n", static_cast<long long>(step), 100 * share);
+      std::fflush(stdout);
+      if (share >= until) break;
     }
     progress.finish();
     const double share = accuracy(model, task, eval_batches, fresh, device);
