@@ -10,6 +10,7 @@
 
 #include "conv_direct.h"
 #include "conv_gather.h"
+#include "conv_tiles.h"
 #include "isa.h"
 
 namespace halo::cpu {
@@ -149,7 +150,8 @@ void conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, 
   const DenormalGuard denormals(flush_denormals());
   dispatch_float("conv_forward", x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto run = prefers_direct(problem) ? direct_forward<T> : forward<T>;
+    const bool tiles = fills_tiles<T>(problem.out_channels_per_group());
+    const auto run = prefers_direct(problem) ? direct_forward<T> : tiles ? tile_forward<T> : forward<T>;
     run(problem, x.data<T>(), w.data<T>(), data_or_null<T>(bias), activation, y.data<T>());
   });
 }
@@ -159,7 +161,10 @@ void conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tens
   const DenormalGuard denormals(flush_denormals());
   dispatch_float("conv_backward_input", g.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto run = prefers_direct(problem) ? direct_backward_input<T> : backward_input<T>;
+    const bool tiles = fills_tiles<T>(problem.in_channels_per_group());
+    const auto run = prefers_direct(problem) ? direct_backward_input<T>
+                     : tiles                 ? tile_backward_input<T>
+                                             : backward_input<T>;
     run(problem, g.data<T>(), w.data<T>(), data_or_null<T>(bias), x.data<T>());
   });
 }
@@ -168,7 +173,10 @@ void conv_backward_weight(const ConvProblem& problem, const Tensor& x, const Ten
   const DenormalGuard denormals(flush_denormals());
   dispatch_float("conv_backward_weight", x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto run = prefers_direct(problem) ? direct_backward_weight<T> : backward_weight<T>;
+    const bool tiles = fills_tiles<T>(problem.out_channels_per_group());
+    const auto run = prefers_direct(problem) ? direct_backward_weight<T>
+                     : tiles                 ? tile_backward_weight<T>
+                                             : backward_weight<T>;
     run(problem, x.data<T>(), g.data<T>(), w.data<T>());
   });
 }
