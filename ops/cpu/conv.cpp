@@ -11,7 +11,7 @@
 #include "conv_direct.h"
 #include "conv_gather.h"
 #include "conv_tiles.h"
-#include "isa.h"
+#include "gemm.h"
 
 namespace halo::cpu {
 namespace {
@@ -45,8 +45,8 @@ void forward(const ConvProblem& p, const T* x, const T* w, const T* bias, const 
     for (int64_t task = begin; task < end; ++task) {
       const int64_t group = task / tiles, first = task % tiles * tile, count = std::min(tile, positions - first);
       gather(p, x + group * s.cg * s.in, s.cg, first, count, columns.data());
-      gemm<T>(false, false, s.kg, count, s.depth, T(1), w + group * s.kg * s.depth, s.depth, columns.data(), count,
-              T(0), product.data(), count);
+      gemm<T>(s.kg, count, s.depth, {w + group * s.kg * s.depth, s.depth, 1}, {columns.data(), count, 1},
+              {product.data(), count, 1});
       for (int64_t at = first; at < first + count;) {
         const int64_t image = at / s.out, position = at % s.out,
                       length = std::min(s.out - position, first + count - at);
@@ -92,8 +92,8 @@ void backward_input(const ConvProblem& p, const T* g, const T* w, const T* bias,
       for (int64_t first = n0 * s.out; first < n1 * s.out; first += tile) {
         const int64_t count = std::min(tile, n1 * s.out - first);
         gather_positions(g + group * s.kg * s.out, s.kg, s.out, p.out_channels * s.out, first, count, upstream.data());
-        gemm<T>(true, false, channels * s.taps, count, s.kg, T(1), w + group * s.kg * s.depth + c0 * s.taps, s.depth,
-                upstream.data(), count, T(0), columns.data(), count);
+        gemm<T>(channels * s.taps, count, s.kg, {w + group * s.kg * s.depth + c0 * s.taps, 1, s.depth},
+                {upstream.data(), count, 1}, {columns.data(), count, 1});
         for (int64_t c = 0; c < channels; ++c) {
           for_each_tap(p, [&](const Tap& tap) {
             scatter_tap(p, columns.data() + (c * s.taps + tap.index) * count, tap, first, count, planes + c * s.in,
@@ -125,8 +125,8 @@ void backward_weight(const ConvProblem& p, const T* x, const T* g, T* w) {
         const int64_t first = t * tile, count = std::min(tile, positions - first);
         gather(p, x + group * s.cg * s.in, s.cg, first, count, columns.data());
         gather_positions(g + group * s.kg * s.out, s.kg, s.out, p.out_channels * s.out, first, count, upstream.data());
-        gemm<T>(false, true, s.kg, s.depth, count, T(1), upstream.data(), count, columns.data(), count, T(0),
-                product.data(), s.depth);
+        gemm<T>(s.kg, s.depth, count, {upstream.data(), count, 1}, {columns.data(), 1, count},
+                {product.data(), s.depth, 1});
         for (int64_t i = 0; i < size; ++i) sum[i] += static_cast<double>(product[static_cast<std::size_t>(i)]);
       }
     }

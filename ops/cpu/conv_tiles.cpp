@@ -7,41 +7,12 @@
 
 #include "conv_gather.h"
 #include "conv_planes.h"
+#include "tiles.h"
 
 namespace halo::cpu {
 namespace {
 
 using Extents = ConvProblem::Extents;
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-/// Columns of a product in panels as wide as a tile, the last one perhaps half as wide. A panel is dense, row by row.
-template <class T>
-struct Panels {
-  explicit Panels(int64_t columns)
-      : lanes(tile_kernels<T>().lanes),
-        padded(round_up(columns, lanes)),
-        widest(TileKernels<T>::kMostVectors * lanes) {}
-  int64_t lanes, padded, widest;
-  int64_t width(int64_t first) const { return std::min(widest, padded - first); }
-  /// Calls f(first column, width) for the panels in [begin, end).
-  template <class F>
-  void for_each(int64_t begin, int64_t end, F&& f) const {
-    for (int64_t first = begin; first < end; first += widest) f(first, width(first));
-  }
-};
-
-/// c[rows, padded columns] (+)= a b for one panel of b.
-template <class T>
-void multiply_panel(int64_t rows, int64_t depth, const T* a, const int64_t* row_offsets, const int64_t* depth_offsets,
-                    const T* panel, int64_t width, T* c, int64_t ldc, bool accumulate) {
-  const TileKernels<T>& kernels = tile_kernels<T>();
-  const int64_t vectors = width / kernels.lanes;
-  for (int64_t i = 0; i < rows; i += kernels.rows) {
-    const int64_t count = std::min<int64_t>(kernels.rows, rows - i);
-    kernels.tile[count - 1][vectors - 1](depth, a, row_offsets + i, depth_offsets, panel, c + i * ldc, ldc, accumulate);
-  }
-}
 
 /// A correlation: result[m][o] = bias[m] + sum over channels c and taps t of w[m][c][t] source[c][...] (Window), which
 /// stands at o * to_step + to_start of a plane of `to` extents.
@@ -107,7 +78,7 @@ void correlate(const Correlation& q, int64_t batch, int64_t groups, const T* sou
   const Boxes boxes(
       q.window, batch,
       std::clamp<int64_t>(std::min(kResultElements / panels.padded, kPlaneElements / inputs_a_position), 96, 1024));
-  const int64_t panel_count = (panels.padded + panels.widest - 1) / panels.widest;
+  const int64_t panel_count = panels.count();
   std::vector<T> packed(static_cast<std::size_t>(groups * depth * panels.padded));
   parallel_for(groups * panel_count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -199,23 +170,14 @@ Correlation backward_phase(const ConvProblem& p, const Extents& residue) {
 /// A box of the upstream gradient as panels whose columns are output channels.
 template <class T>
 void pack_gradients(const ConvProblem& p, const T* g, const Box& box, const Panels<T>& panels, T* packed) {
-  constexpr int64_t kBlock = 16;  // positions whose lines stay in the cache while all lanes are written
   const ConvSizes s(p);
   panels.for_each(0, panels.padded, [&](int64_t first, int64_t width) {
     T* panel = packed + first * box.positions();
-    const int64_t real = std::min(width, s.kg - first);
-    if (real < width) std::fill(panel, panel + box.positions() * width, T(0));
-    for (int64_t line = 0; line < box.slices * box.rows; ++line) {
+    for (int64_t line = 0; line < box.slices * box.rows; ++line, panel += box.columns * width) {
       const int64_t slice = box.slice + line / box.rows, row = box.row + line % box.rows;
-      const T* from = g + slice / p.output[0] * p.out_channels * s.out + first * s.out +
+      const T* from = g + (slice / p.output[0] * p.out_channels + first) * s.out +
                       (slice % p.output[0] * p.output[1] + row) * p.output[2] + box.column;
-      for (int64_t i0 = 0; i0 < box.columns; i0 += kBlock) {
-        const int64_t count = std::min(kBlock, box.columns - i0);
-        for (int64_t k = 0; k < real; ++k) {
-          for (int64_t i = 0; i < count; ++i) panel[i * width + k] = from[k * s.out + i0 + i];
-        }
-        panel += count * width;
-      }
+      pack_panel(from, 1, s.out, box.columns, std::min(width, s.kg - first), width, panel);
     }
   });
 }

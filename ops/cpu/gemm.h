@@ -1,0 +1,41 @@
+// Matrix products on one thread, in register tiles (isa.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace halo::cpu {
+
+/// A matrix whose element (i, j) is data[i * row_step + j * column_step]; one of the steps is 1.
+template <class T>
+struct Matrix {
+  T* data;
+  int64_t row_step, column_step;
+  Matrix transposed() const { return {data, column_step, row_step}; }
+  Matrix from(int64_t row, int64_t column) const {
+    return {data + row * row_step + column * column_step, row_step, column_step};
+  }
+};
+
+/// A result of at most kTileRows x kTileColumns elements is computed at a time: what it needs stays in the caches.
+inline constexpr int64_t kTileRows = 480, kTileColumns = 256;
+
+/// Memory for one product at a time.
+template <class T>
+struct GemmScratch {
+  std::vector<T> left, right;
+  std::vector<int64_t> rows, steps;
+};
+
+/// result[i][j] = sum over k of a[i][k] b[k][j], a dense [rows, pitch] with the pitch that Panels<T>(columns).padded
+/// gives; columns beyond `columns` are 0. Each element is one chain in the order of k, whatever its place: so a product
+/// and the product of the transposed operands, exchanged, have the same bits.
+template <class T>
+void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> a, Matrix<const T> b, T* result,
+                   GemmScratch<T>& scratch);
+
+/// c[m, n] = a[m, k] b[k, n] with the sums of multiply_tile.
+template <class T>
+void gemm(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c);
+
+}  // namespace halo::cpu

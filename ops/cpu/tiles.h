@@ -1,0 +1,60 @@
+// Products of panels: what lies between the kernels of isa.h and the loops of convolution and matrix products.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "isa.h"
+
+namespace halo::cpu {
+
+/// The columns of a matrix in panels as wide as a tile, the last perhaps half as wide. A panel is dense, row by row;
+/// the panel from column `first` on begins at depth * first.
+template <class T>
+struct Panels {
+  explicit Panels(int64_t columns)
+      : lanes(tile_kernels<T>().lanes),
+        padded((columns + lanes - 1) / lanes * lanes),
+        widest(TileKernels<T>::kMostVectors * lanes) {}
+  int64_t lanes, padded, widest;
+  int64_t width(int64_t first) const { return std::min(widest, padded - first); }
+  int64_t count() const { return (padded + widest - 1) / widest; }
+  /// Calls f(first column, width) for the panels in [begin, end).
+  template <class F>
+  void for_each(int64_t begin, int64_t end, F&& f) const {
+    for (int64_t first = begin; first < end; first += widest) f(first, width(first));
+  }
+};
+
+/// Row i of a panel, column j, is from[i * row_step + j * column_step]; columns from `count` on are 0.
+template <class T>
+void pack_panel(const T* from, int64_t row_step, int64_t column_step, int64_t rows, int64_t count, int64_t width,
+                T* panel) {
+  constexpr int64_t kBlock = 16;  // rows whose lines stay in the cache while all columns are written
+  for (int64_t i0 = 0; i0 < rows; i0 += kBlock) {
+    const int64_t i1 = std::min(rows, i0 + kBlock);
+    if (column_step == 1) {
+      for (int64_t i = i0; i < i1; ++i) std::copy_n(from + i * row_step, count, panel + i * width);
+    } else {
+      for (int64_t j = 0; j < count; ++j) {
+        for (int64_t i = i0; i < i1; ++i) panel[i * width + j] = from[i * row_step + j * column_step];
+      }
+    }
+    if (count == width) continue;
+    for (int64_t i = i0; i < i1; ++i) std::fill(panel + i * width + count, panel + (i + 1) * width, T(0));
+  }
+}
+
+/// c[rows, width] (+)= a b for one panel of b (see Tile).
+template <class T>
+void multiply_panel(int64_t rows, int64_t depth, const T* a, const int64_t* row_offsets, const int64_t* depth_offsets,
+                    const T* panel, int64_t width, T* c, int64_t ldc, bool accumulate) {
+  const TileKernels<T>& kernels = tile_kernels<T>();
+  const int64_t vectors = width / kernels.lanes;
+  for (int64_t i = 0; i < rows; i += kernels.rows) {
+    const int64_t count = std::min<int64_t>(kernels.rows, rows - i);
+    kernels.tile[count - 1][vectors - 1](depth, a, row_offsets + i, depth_offsets, panel, c + i * ldc, ldc, accumulate);
+  }
+}
+
+}  // namespace halo::cpu
