@@ -1,26 +1,23 @@
-// Convolution in register tiles (Tile of isa.h) straight from padded copies of a few planes: nothing is gathered. The
-// lanes of a vector are channels, so that any width, stride and dilation fills them.
+// Convolution with the lanes of a vector along the channels of the result, so that any width, stride and dilation fills
+// them: in register tiles (Tile of isa.h), straight from padded copies of a few planes. Nothing is gathered.
 #pragma once
 
-#include <halo/ops/activation.h>
-#include <halo/ops/conv_problem.h>
-
+#include "conv_correlation.h"
 #include "isa.h"
 
 namespace halo::cpu {
 
-/// Whether `channels` fill the lanes of a vector at least halfway: channels a group of what a pass computes, which is
-/// the output for tile_forward and tile_backward_weight, the input for tile_backward_input.
+/// Whether `channels` a group fill the lanes at least halfway; conv_lines.h otherwise.
 template <class T>
 bool fills_tiles(int64_t channels) {
-  return 2 * channels >= tile_kernels<T>().lanes;
+  return 2 * channels >= kernels<T>().lanes;
 }
 
 template <class T>
-void tile_forward(const ConvProblem& p, const T* x, const T* w, const T* bias, const Activation& activation, T* y);
+void correlate_tiles(const Correlation& q, const CorrelationData<T>& data);
+
+/// Gradient of the weight [out_channels, in_channels / groups, taps]; lanes are output channels.
 template <class T>
-void tile_backward_input(const ConvProblem& p, const T* g, const T* w, const T* bias, T* x);
-template <class T>
-void tile_backward_weight(const ConvProblem& p, const T* x, const T* g, T* w);
+void weight_gradient_tiles(const ConvProblem& p, const T* x, const T* g, T* w);
 
 }  // namespace halo::cpu

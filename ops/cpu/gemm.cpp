@@ -39,29 +39,9 @@ void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const T>
   }
 }
 
-template <class T>
-void gemm(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c) {
-  GemmScratch<T> scratch;
-  std::vector<T> result(static_cast<std::size_t>(std::min(m, kTileRows) * Panels<T>(std::min(n, kTileColumns)).padded));
-  for (int64_t i0 = 0; i0 < m; i0 += kTileRows) {
-    for (int64_t j0 = 0; j0 < n; j0 += kTileColumns) {
-      const int64_t rows = std::min(kTileRows, m - i0), columns = std::min(kTileColumns, n - j0);
-      multiply_tile(rows, columns, k, a.from(i0, 0), b.from(0, j0), result.data(), scratch);
-      const int64_t pitch = Panels<T>(columns).padded;
-      const Matrix<T> to = c.from(i0, j0);
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < columns; ++j)
-          to.data[i * to.row_step + j * to.column_step] = result[static_cast<std::size_t>(i * pitch + j)];
-      }
-    }
-  }
-}
-
 template void multiply_tile(int64_t, int64_t, int64_t, Matrix<const float>, Matrix<const float>, float*,
                             GemmScratch<float>&);
 template void multiply_tile(int64_t, int64_t, int64_t, Matrix<const double>, Matrix<const double>, double*,
                             GemmScratch<double>&);
-template void gemm(int64_t, int64_t, int64_t, Matrix<const float>, Matrix<const float>, Matrix<float>);
-template void gemm(int64_t, int64_t, int64_t, Matrix<const double>, Matrix<const double>, Matrix<double>);
 
 }  // namespace halo::cpu

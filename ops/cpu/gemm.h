@@ -34,8 +34,4 @@ template <class T>
 void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> a, Matrix<const T> b, T* result,
                    GemmScratch<T>& scratch);
 
-/// c[m, n] = a[m, k] b[k, n] with the sums of multiply_tile.
-template <class T>
-void gemm(int64_t m, int64_t n, int64_t k, Matrix<const T> a, Matrix<const T> b, Matrix<T> c);
-
 }  // namespace halo::cpu

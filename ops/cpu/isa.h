@@ -1,43 +1,55 @@
 // CPU kernels compiled once for each instruction set, and chosen for the machine at run time.
 //
 // isa_kernels.cpp is built several times under different flags (CMakeLists.txt lists them), each in a namespace of its
-// own, so that no template is shared between objects built with different flags.
+// own, so that no template is shared between objects built with different flags. All offsets and pitches are in
+// elements. Each sum is one chain in a fixed order, whatever its neighbours are.
 #pragma once
 
 #include <cstdint>
 
 namespace halo::cpu {
 
-/// A product whose left operand is read where it lies: c[i][j] (+)= sum_k a[rows[i] + steps[k]] b[k][j]. All offsets
-/// are in elements; `b` is dense; `c` has pitch `ldc`. Each sum is one chain in the order of k, whatever its
-/// neighbours.
+/// Lanes are columns: c[i][j] (+)= sum over k of a[rows[i] + steps[k]] b[k][j]; `b` is dense, `c` has the pitch `ldc`.
 template <class T>
 using Tile = void (*)(int64_t depth, const T* a, const int64_t* rows, const int64_t* steps, const T* b, T* c,
                       int64_t ldc, bool accumulate);
 
+/// Lanes are positions: out[i][j] (+)= sum over k of w[k][i] in[steps[k] + j] for j < vectors * lanes; `w` is dense.
 template <class T>
-struct TileKernels {
-  static constexpr int kMostRows = 12, kMostVectors = 2;
-  int lanes;                              ///< columns a vector
-  int rows;                               ///< the most rows a tile may have here
-  Tile<T> tile[kMostRows][kMostVectors];  ///< for i + 1 rows and (j + 1) * lanes columns
+using Lines = void (*)(int64_t depth, const T* w, const T* in, const int64_t* steps, int64_t vectors, T* out,
+                       int64_t pitch, bool accumulate);
+
+/// sums[i] = sum over r and j < columns of a[r][j] in[steps[i] + r * in_pitch + j]. Rows of `a` are as many whole
+/// vectors as hold `columns`, with zeros behind; rows of `in` can be read that far too.
+template <class T>
+using Dots = void (*)(int64_t rows, int64_t columns, const T* a, const T* in, int64_t in_pitch, const int64_t* steps,
+                      T* sums);
+
+template <class T>
+struct Kernels {
+  static constexpr int kTileRows = 12, kTileVectors = 2, kLines = 4, kDots = 8;
+  int lanes;                              ///< of a vector
+  int tile_rows;                          ///< the most rows a tile may have here
+  Tile<T> tile[kTileRows][kTileVectors];  ///< [rows - 1][vectors - 1]
+  Lines<T> lines[kLines];                 ///< [results - 1]
+  Dots<T> dots[kDots];                    ///< [sums - 1]
 };
 
 struct IsaKernels {
   const char* name;
-  TileKernels<float> tiles_f32;
-  TileKernels<double> tiles_f64;
+  Kernels<float> f32;
+  Kernels<double> f64;
 };
 
 /// The kernels for this machine; the environment variable HALO_CPU_ISA (baseline, avx2, avx512) asks for a lower set.
 const IsaKernels& isa_kernels();
 
 template <class T>
-const TileKernels<T>& tile_kernels() {
+const Kernels<T>& kernels() {
   if constexpr (sizeof(T) == 4) {
-    return isa_kernels().tiles_f32;
+    return isa_kernels().f32;
   } else {
-    return isa_kernels().tiles_f64;
+    return isa_kernels().f64;
   }
 }
 

@@ -13,9 +13,9 @@ namespace halo::cpu {
 template <class T>
 struct Panels {
   explicit Panels(int64_t columns)
-      : lanes(tile_kernels<T>().lanes),
+      : lanes(kernels<T>().lanes),
         padded((columns + lanes - 1) / lanes * lanes),
-        widest(TileKernels<T>::kMostVectors * lanes) {}
+        widest(Kernels<T>::kTileVectors * lanes) {}
   int64_t lanes, padded, widest;
   int64_t width(int64_t first) const { return std::min(widest, padded - first); }
   int64_t count() const { return (padded + widest - 1) / widest; }
@@ -49,11 +49,11 @@ void pack_panel(const T* from, int64_t row_step, int64_t column_step, int64_t ro
 template <class T>
 void multiply_panel(int64_t rows, int64_t depth, const T* a, const int64_t* row_offsets, const int64_t* depth_offsets,
                     const T* panel, int64_t width, T* c, int64_t ldc, bool accumulate) {
-  const TileKernels<T>& kernels = tile_kernels<T>();
-  const int64_t vectors = width / kernels.lanes;
-  for (int64_t i = 0; i < rows; i += kernels.rows) {
-    const int64_t count = std::min<int64_t>(kernels.rows, rows - i);
-    kernels.tile[count - 1][vectors - 1](depth, a, row_offsets + i, depth_offsets, panel, c + i * ldc, ldc, accumulate);
+  const Kernels<T>& isa = kernels<T>();
+  const int64_t vectors = width / isa.lanes;
+  for (int64_t i = 0; i < rows; i += isa.tile_rows) {
+    const int64_t count = std::min<int64_t>(isa.tile_rows, rows - i);
+    isa.tile[count - 1][vectors - 1](depth, a, row_offsets + i, depth_offsets, panel, c + i * ldc, ldc, accumulate);
   }
 }
 
