@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <deque>
+#include <iterator>
+#include <mutex>
 #include <new>
 
 #ifdef __linux__
@@ -27,32 +31,98 @@ void prefer_huge_pages([[maybe_unused]] void* block, [[maybe_unused]] std::size_
 
 std::atomic<bool> poisoning{false};
 
-/// Plain aligned memory: the system's allocator already caches.
+/// Aligned memory of the system. Large blocks that come back are kept for the next request of their size, since the
+/// system clears every page it hands out: training asks for the same sizes in every step. What is kept is at most
+/// kMostKept, and with what is live never more than was live at once; the oldest goes first.
 class CpuAllocator final : public Allocator {
  public:
   void* allocate(std::size_t bytes) override {
-    void* block = ::operator new(bytes, alignment(bytes), std::nothrow);
+    const std::size_t size = rounded(bytes);
+    void* block = take(size);
+    if (block == nullptr) block = from_system(size);
+    if (block == nullptr) {
+      release_cache();
+      block = from_system(size);
+    }
     if (block == nullptr) fail<OutOfMemoryError>("allocate: cpu could not serve ", bytes, " bytes");
-    prefer_huge_pages(block, bytes);
     if (memory_poisoning()) std::memset(block, 0xFF, bytes);
     const int64_t live = live_.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
-    int64_t peak = peak_.load();
-    while (live > peak && !peak_.compare_exchange_weak(peak, live)) {
+    for (auto* peak : {&peak_, &most_live_}) {
+      int64_t seen = peak->load();
+      while (live > seen && !peak->compare_exchange_weak(seen, live)) {
+      }
     }
     ++allocations_;
     return block;
   }
 
   void deallocate(void* block, std::size_t bytes) noexcept override {
-    ::operator delete(block, alignment(bytes));
     live_ -= static_cast<int64_t>(bytes);
+    const std::size_t size = rounded(bytes);
+    if (size < kLarge) {
+      to_system({block, size});
+      return;
+    }
+    std::lock_guard lock(mutex_);
+    try {
+      kept_.push_back({block, size});
+      kept_bytes_ += static_cast<int64_t>(size);
+    } catch (const std::bad_alloc&) {
+      to_system({block, size});
+    }
+    keep(std::min<int64_t>(kMostKept, most_live_ - live_));
   }
 
-  MemoryStats stats() const override { return {live_, 0, peak_, allocations_}; }
+  MemoryStats stats() const override { return {live_, kept_bytes_, peak_, allocations_}; }
   void reset_peak() override { peak_ = live_.load(); }
+  void release_cache() override {
+    std::lock_guard lock(mutex_);
+    keep(0);
+  }
 
  private:
-  std::atomic<int64_t> live_{0}, peak_{0}, allocations_{0};
+  struct Block {
+    void* address;
+    std::size_t size;
+  };
+  static constexpr std::size_t kLarge = std::size_t{1} << 20, kGranule = std::size_t{64} << 10;
+  static constexpr int64_t kMostKept = int64_t{1} << 30;
+
+  static std::size_t rounded(std::size_t bytes) {
+    return bytes < kLarge || bytes > SIZE_MAX - kGranule ? bytes : (bytes + kGranule - 1) / kGranule * kGranule;
+  }
+  static void* from_system(std::size_t size) {
+    void* block = ::operator new(size, alignment(size), std::nothrow);
+    if (block != nullptr) prefer_huge_pages(block, size);
+    return block;
+  }
+  static void to_system(Block block) noexcept { ::operator delete(block.address, alignment(block.size)); }
+
+  /// The block of that size that came back last, or null.
+  void* take(std::size_t size) {
+    if (size < kLarge) return nullptr;
+    std::lock_guard lock(mutex_);
+    for (auto i = kept_.rbegin(); i != kept_.rend(); ++i) {
+      if (i->size != size) continue;
+      void* const address = i->address;
+      kept_bytes_ -= static_cast<int64_t>(size);
+      kept_.erase(std::next(i).base());
+      return address;
+    }
+    return nullptr;
+  }
+
+  /// Gives the oldest blocks back until `bytes` are kept.
+  void keep(int64_t bytes) noexcept {
+    for (; kept_bytes_ > bytes && !kept_.empty(); kept_.pop_front()) {
+      to_system(kept_.front());
+      kept_bytes_ -= static_cast<int64_t>(kept_.front().size);
+    }
+  }
+
+  std::atomic<int64_t> live_{0}, peak_{0}, most_live_{0}, allocations_{0}, kept_bytes_{0};
+  std::mutex mutex_;
+  std::deque<Block> kept_;  ///< in the order they came back
 };
 
 }  // namespace

@@ -55,17 +55,52 @@ class Boxes {
   int64_t slices_a_box_, rows_a_box_, columns_a_box_;
 };
 
-/// The source planes of some channels that a box sees, with their padding. Rows and columns that the step keeps apart
-/// lie apart, so that neighbouring positions are neighbours in memory whatever the step: [slice][channel][depth][row %
-/// step][column % step][row / step][column / step].
+/// How one axis of the source is laid out for `count` neighbouring positions: in parts whose elements are `step` apart
+/// in the source, so that neighbouring positions are neighbours in memory. Either a part for each residue of the step,
+/// where taps share elements, or one for each offset of a tap, whichever is smaller (for one position always the
+/// latter).
+class AxisLayout {
+ public:
+  AxisLayout(const Window& window, std::size_t axis, int64_t count) : step_(window.step[axis]), length_(count) {
+    for (const auto& tap : window.taps) {
+      if (part_of(tap[axis]) == parts()) origins_.push_back(tap[axis]);
+    }
+    const int64_t shared_length = count + window.reach[axis] / step_;
+    if (step_ > parts() || shared_length >= (parts() * count + step_ - 1) / step_) return;
+    shared_ = true;
+    length_ = shared_length;
+    origins_.clear();
+    for (int64_t residue = 0; residue < step_; ++residue) origins_.push_back(residue);
+  }
+
+  int64_t parts() const { return static_cast<int64_t>(origins_.size()); }
+  int64_t length() const { return length_; }  ///< of a part
+  int64_t step() const { return step_; }
+  /// The source coordinate of a part's first element, from that of position and offset 0.
+  int64_t origin(int64_t part) const { return origins_[static_cast<std::size_t>(part)]; }
+  /// Where a tap of this offset reads: in which part, and how far in it.
+  int64_t part(int64_t offset) const { return shared_ ? offset % step_ : part_of(offset); }
+  int64_t shift(int64_t offset) const { return shared_ ? offset / step_ : 0; }
+
+ private:
+  int64_t part_of(int64_t offset) const { return std::ranges::find(origins_, offset) - origins_.begin(); }
+
+  int64_t step_, length_;
+  bool shared_ = false;
+  std::vector<int64_t> origins_;
+};
+
+/// The source planes of some channels that a box sees, with their padding:
+/// [slice][channel][part of the depth, of the rows, of the columns][row][column].
 template <class T>
 class Planes {
  public:
-  Planes(const Window& window, const Box& box) : window_(window), box_(box) {
-    depth_ = window.reach[0] + 1;
-    height_ = box.rows + window.reach[1] / window.step[1];
-    width_ = box.columns + window.reach[2] / window.step[2];
-  }
+  Planes(const Window& window, const Box& box)
+      : window_(window),
+        box_(box),
+        depth_(window, 0, 1),
+        rows_(window, 1, box.rows),
+        columns_(window, 2, box.columns) {}
 
   /// Copies `channels` planes of each slice. `source` is channel 0's plane of image 0. `slack` more elements can be
   /// read.
@@ -75,17 +110,20 @@ class Planes {
     const auto& extent = window_.source;
     for (int64_t slice = box_.slice; slice < box_.slice + box_.slices; ++slice) {
       const T* image = source + slice / window_.outputs[0] * image_pitch;
-      const int64_t first_depth = slice % window_.outputs[0] * window_.step[0] + window_.start[0];
+      const int64_t first = slice % window_.outputs[0] * window_.step[0] + window_.start[0];
       for (int64_t c = 0; c < channels; ++c, image += extent[0] * extent[1] * extent[2]) {
-        for (int64_t d = first_depth; d < first_depth + depth_; ++d, to += channel_pitch() / depth_) {
+        for (int64_t part = 0; part < depth_.parts(); ++part, to += channel_pitch() / depth_.parts()) {
+          const int64_t d = first + depth_.origin(part);
           copy_plane(d >= 0 && d < extent[0] ? image + d * extent[1] * extent[2] : nullptr, to);
         }
       }
     }
   }
 
-  int64_t width() const { return width_; }  ///< of a row
-  int64_t channel_pitch() const { return depth_ * window_.step[1] * window_.step[2] * height_ * width_; }
+  int64_t width() const { return columns_.length(); }  ///< from row to row
+  int64_t channel_pitch() const {
+    return depth_.parts() * rows_.parts() * columns_.parts() * rows_.length() * columns_.length();
+  }
 
   /// Where the tap at offset 0 of each position reads, `channels` planes a slice.
   std::vector<int64_t> positions(int64_t channels) const {
@@ -93,7 +131,7 @@ class Planes {
     offsets.reserve(static_cast<std::size_t>(box_.positions()));
     for (int64_t slice = 0; slice < box_.slices; ++slice) {
       for (int64_t row = 0; row < box_.rows; ++row) {
-        const int64_t first = slice * channels * channel_pitch() + row * width_;
+        const int64_t first = slice * channels * channel_pitch() + row * width();
         for (int64_t column = 0; column < box_.columns; ++column) offsets.push_back(first + column);
       }
     }
@@ -103,12 +141,13 @@ class Planes {
   std::vector<int64_t> products(int64_t channels) const {
     std::vector<int64_t> offsets;
     offsets.reserve(static_cast<std::size_t>(channels) * window_.taps.size());
-    const auto& step = window_.step;
-    for (int64_t c = 0; c < channels; ++c) {
-      for (const auto& tap : window_.taps) {
-        const int64_t part = (tap[0] * step[1] + tap[1] % step[1]) * step[2] + tap[2] % step[2];
-        offsets.push_back(c * channel_pitch() + (part * height_ + tap[1] / step[1]) * width_ + tap[2] / step[2]);
-      }
+    for (const auto& tap : window_.taps) {
+      const int64_t part =
+          (depth_.part(tap[0]) * rows_.parts() + rows_.part(tap[1])) * columns_.parts() + columns_.part(tap[2]);
+      offsets.push_back((part * rows_.length() + rows_.shift(tap[1])) * width() + columns_.shift(tap[2]));
+    }
+    for (std::size_t i = 0; offsets.size() < static_cast<std::size_t>(channels) * window_.taps.size(); ++i) {
+      offsets.push_back(offsets[i] + channel_pitch());
     }
     return offsets;
   }
@@ -118,12 +157,12 @@ class Planes {
   void copy_plane(const T* plane, T* to) const {
     const int64_t first_row = box_.row * window_.step[1] + window_.start[1];
     const int64_t first_column = box_.column * window_.step[2] + window_.start[2];
-    for (int64_t h = 0; h < window_.step[1]; ++h) {
-      for (int64_t w = 0; w < window_.step[2]; ++w) {
-        for (int64_t i = 0; i < height_; ++i, to += width_) {
-          const int64_t row = first_row + h + i * window_.step[1];
+    for (int64_t h = 0; h < rows_.parts(); ++h) {
+      for (int64_t w = 0; w < columns_.parts(); ++w) {
+        for (int64_t i = 0; i < rows_.length(); ++i, to += width()) {
+          const int64_t row = first_row + rows_.origin(h) + i * rows_.step();
           const bool inside = plane != nullptr && row >= 0 && row < window_.source[1];
-          copy_row(inside ? plane + row * window_.source[2] : nullptr, first_column + w, to);
+          copy_row(inside ? plane + row * window_.source[2] : nullptr, first_column + columns_.origin(w), to);
         }
       }
     }
@@ -131,22 +170,22 @@ class Planes {
 
   /// Every step-th element of a row from `first` on, or zeros where `row` is null.
   void copy_row(const T* row, int64_t first, T* to) const {
-    const int64_t step = window_.step[2], last = window_.source[2] - 1 - first;
-    const int64_t begin =
-        row == nullptr ? width_ : std::clamp<int64_t>(first < 0 ? (step - 1 - first) / step : 0, 0, width_);
-    const int64_t end = std::clamp<int64_t>(last < 0 ? 0 : last / step + 1, begin, width_);
+    const int64_t step = columns_.step(), last = window_.source[2] - 1 - first;
+    const int64_t before = row == nullptr ? width() : first < 0 ? (step - 1 - first) / step : 0;
+    const int64_t begin = std::min(before, width());
+    const int64_t end = std::clamp<int64_t>(last < 0 ? 0 : last / step + 1, begin, width());
     std::fill(to, to + begin, T(0));
     if (step == 1 && begin < end) {
       std::copy(row + first + begin, row + first + end, to + begin);
     } else {
       for (int64_t i = begin; i < end; ++i) to[i] = row[first + i * step];
     }
-    std::fill(to + end, to + width_, T(0));
+    std::fill(to + end, to + width(), T(0));
   }
 
   const Window& window_;
   Box box_;
-  int64_t depth_, height_, width_;
+  AxisLayout depth_, rows_, columns_;
 };
 
 }  // namespace halo::cpu

@@ -4,6 +4,9 @@
 #include <halo/core/strided.h>
 #include <halo/core/tensor.h>
 
+#include <utility>
+#include <vector>
+
 namespace halo::cpu {
 
 /// out[i] = f(a[i]) for tensors of one shape. Dense runs get a loop the compiler can vectorise.
@@ -41,6 +44,30 @@ void map2(const Tensor& out, const Tensor& a, const Tensor& b, F f) {
         } else {
           for (int64_t i = 0; i < n; ++i) o[i * step[0]] = f(x[i * step[1]], y[i * step[2]]);
         }
+      });
+}
+
+/// out = f(in...) for float32 tensors of one shape and a function of whole lines, f(n, in..., out), whose values must
+/// not depend on the strides: lines that are not dense are copied.
+template <class F, class... In>
+void map_lines(const Tensor& out, F f, const In&... in) {
+  if (out.numel() == 0) return;
+  constexpr std::size_t kOperands = 1 + sizeof...(In);
+  float* const base[kOperands] = {out.data<float>(), in.template data<float>()...};
+  StridedLoop<kOperands>(out.shape(), {out.strides(), in.strides()...})
+      .for_each_run([&](const auto& at, const auto& step, int64_t n) {
+        std::vector<float> copies[kOperands];
+        float* line[kOperands];
+        for (std::size_t k = 0; k < kOperands; ++k) {
+          line[k] = base[k] + at[k];
+          if (step[k] == 1) continue;
+          copies[k].resize(static_cast<std::size_t>(n));
+          for (int64_t i = 0; k > 0 && i < n; ++i) copies[k][static_cast<std::size_t>(i)] = line[k][i * step[k]];
+          line[k] = copies[k].data();
+        }
+        [&]<std::size_t... K>(std::index_sequence<K...>) { f(n, line[1 + K]..., line[0]); }
+        (std::make_index_sequence<sizeof...(In)>());
+        for (int64_t i = 0; step[0] != 1 && i < n; ++i) base[0][at[0] + i * step[0]] = line[0][i];
       });
 }
 

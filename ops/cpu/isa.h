@@ -39,6 +39,8 @@ struct IsaKernels {
   const char* name;
   Kernels<float> f32;
   Kernels<double> f64;
+  void (*gelu)(int64_t n, const float* x, float* y);                              ///< the exact form
+  void (*gelu_derivative)(int64_t n, const float* g, const float* x, float* dx);  ///< dx = g gelu'(x), 0 where g is
 };
 
 /// The kernels for this machine; the environment variable HALO_CPU_ISA (baseline, avx2, avx512) asks for a lower set.

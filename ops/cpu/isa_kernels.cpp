@@ -1,42 +1,14 @@
-// Built once for each instruction set: HALO_ISA names the set and the kernels' namespace.
-#include <cstring>
+// Sums of products, built once for each instruction set.
 #include <type_traits>
 #include <utility>
 
-#include "isa.h"
+#include "isa_vector.h"
 
 namespace halo::cpu::HALO_ISA {
 namespace {
 
 // Sums that stay in registers: 24 of 32, or 12 of 16, with room for the operands.
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64, kTileRows = 12, kLineVectors = 4;
-#elif defined(__AVX__)
-constexpr int kVectorBytes = 32, kTileRows = 6, kLineVectors = 2;
-#else
-constexpr int kVectorBytes = 16, kTileRows = 6, kLineVectors = 2;
-#endif
-
-template <class T>
-constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
-template <class T>
-using Vector [[gnu::vector_size(kVectorBytes)]] = T;
-
-template <class T>
-Vector<T> load(const T* from) {
-  Vector<T> v;
-  std::memcpy(&v, from, kVectorBytes);
-  return v;
-}
-template <class T, class V>
-void store(T* to, const V& v) {
-  std::memcpy(to, &v, kVectorBytes);
-}
-/// `value` in every lane. Minus zero changes nothing, not even -0.
-template <class T>
-Vector<T> broadcast(T value) {
-  return value - Vector<T>{};
-}
+constexpr int kTileRows = kVectorBytes == 64 ? 12 : 6, kLineVectors = kVectorBytes == 64 ? 4 : 2;
 
 template <class T, int Rows, int Vectors>
 void tile(int64_t depth, const T* a, const int64_t* rows, const int64_t* steps, const T* b, T* c, int64_t ldc,
@@ -152,6 +124,6 @@ constexpr Kernels<T> all() {
 }  // namespace
 
 extern const IsaKernels kernels;
-const IsaKernels kernels{HALO_ISA_NAME, all<float>(), all<double>()};
+const IsaKernels kernels{HALO_ISA_NAME, all<float>(), all<double>(), gelu, gelu_derivative};
 
 }  // namespace halo::cpu::HALO_ISA

@@ -1,12 +1,18 @@
 #include <halo/ops/unary_backend.h>
 
+#include <type_traits>
+
 #include "elementwise.h"
+#include "isa.h"
 
 namespace halo::cpu {
 
 void unary(UnaryOp op, UnaryParams params, const Tensor& x, const Tensor& y) {
   dispatch_float("unary", x.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
+    if constexpr (std::is_same_v<T, float>) {
+      if (op == UnaryOp::Gelu) return map_lines(y, isa_kernels().gelu, x);
+    }
     dispatch_unary(op, params, [&](auto f) { map1<T, T>(y, x, [f](T v) { return f.value(v); }); });
   });
 }
@@ -14,6 +20,9 @@ void unary(UnaryOp op, UnaryParams params, const Tensor& x, const Tensor& y) {
 void unary_derivative(UnaryOp op, UnaryParams params, int order, const Tensor& g, const Tensor& s, const Tensor& out) {
   dispatch_float("unary_derivative", g.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
+    if constexpr (std::is_same_v<T, float>) {
+      if (op == UnaryOp::Gelu && order == 1) return map_lines(out, isa_kernels().gelu_derivative, g, s);
+    }
     dispatch_unary(op, params, [&](auto f) {
       if (order == 1) {
         map2<T, T, T>(out, g, s, [f](T up, T v) { return up == T(0) ? T(0) : up * f.first(v); });
