@@ -35,10 +35,29 @@ struct Kernels {
   Dots<T> dots[kDots];                    ///< [sums - 1]
 };
 
+/// What a transform of 2 * half real values needs: the radices of its passes and exp(-pi i k / half) for k < half, real
+/// and imaginary parts in turn.
+struct FftTables {
+  int64_t half;
+  int passes;
+  const int* radices;
+  const double* roots;
+};
+
+/// As the functions of RealFft (fft.h); a and b are scratch of 2 * half * lanes values.
+struct FftKernels {
+  int lanes;
+  void (*forward)(const FftTables& tables, const double* x, int64_t count, double* spectrum, double* a, double* b);
+  void (*inverse)(const FftTables& tables, const double* spectrum, double* x, double* a, double* b);
+  /// out (+)= a b, or conj(a) b.
+  void (*multiply)(int64_t bins, const double* a, const double* b, bool conjugate, bool add, double* out);
+};
+
 struct IsaKernels {
   const char* name;
   Kernels<float> f32;
   Kernels<double> f64;
+  const FftKernels &fft_one, &fft;                                                ///< of one sequence, of several
   void (*gelu)(int64_t n, const float* x, float* y);                              ///< the exact form
   void (*gelu_derivative)(int64_t n, const float* g, const float* x, float* dx);  ///< dx = g gelu'(x), 0 where g is
 };

@@ -124,6 +124,6 @@ constexpr Kernels<T> all() {
 }  // namespace
 
 extern const IsaKernels kernels;
-const IsaKernels kernels{HALO_ISA_NAME, all<float>(), all<double>(), gelu, gelu_derivative};
+const IsaKernels kernels{HALO_ISA_NAME, all<float>(), all<double>(), fft_one, fft, gelu, gelu_derivative};
 
 }  // namespace halo::cpu::HALO_ISA

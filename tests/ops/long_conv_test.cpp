@@ -187,29 +187,31 @@ TEST(LongConv, EmptiesAndErrors) {
   EXPECT_NE(testing::message_of([] { long_conv(zeros({2, 3}), zeros({2, 3})); }).find("[B, H, L]"), std::string::npos);
 }
 
-// Against sums, and back again, at sizes of every radix.
+// Against sums, and back again, at sizes of every radix, one sequence alone and several side by side.
 TEST(RealFft, MatchesTheDefinition) {
-  for (int64_t least : {1, 2, 3, 5, 6, 8, 10, 18, 22, 30, 50, 64, 90, 121, 250, 480}) {
-    const cpu::RealFft fft(least);
-    const int64_t size = fft.size();
-    EXPECT_GE(size, least);
-    const auto x = randn({size}, kDouble).to_vector<double>();
-    auto scratch = fft.scratch();
-    std::vector<cpu::Complex> spectrum(static_cast<std::size_t>(fft.bins()));
-    fft.forward(x.data(), size, spectrum.data(), scratch);
-    for (int64_t k = 0; k < fft.bins(); ++k) {
-      double re = 0, im = 0;
-      for (int64_t t = 0; t < size; ++t) {
-        const double angle = -2 * std::numbers::pi * static_cast<double>(k * t % size) / static_cast<double>(size);
-        re += x[static_cast<std::size_t>(t)] * std::cos(angle);
-        im += x[static_cast<std::size_t>(t)] * std::sin(angle);
+  for (const bool one_lane : {true, false}) {
+    for (int64_t least : {1, 2, 3, 5, 6, 8, 10, 18, 22, 30, 50, 64, 90, 121, 250, 480}) {
+      const cpu::RealFft fft(least, one_lane);
+      const int64_t size = fft.size(), lanes = fft.lanes(), lane = lanes - 1;
+      EXPECT_GE(size, least);
+      const auto x = randn({size, lanes}, kDouble).to_vector<double>();
+      auto scratch = fft.scratch();
+      std::vector<double> spectrum(static_cast<std::size_t>(fft.spectrum_length()));
+      fft.forward(x.data(), size, spectrum.data(), scratch);
+      for (int64_t k = 0; k <= size / 2; ++k) {
+        double re = 0, im = 0;
+        for (int64_t t = 0; t < size; ++t) {
+          const double angle = -2 * std::numbers::pi * static_cast<double>(k * t % size) / static_cast<double>(size);
+          re += x[static_cast<std::size_t>(t * lanes + lane)] * std::cos(angle);
+          im += x[static_cast<std::size_t>(t * lanes + lane)] * std::sin(angle);
+        }
+        EXPECT_NEAR(spectrum[static_cast<std::size_t>(2 * k * lanes + lane)], re, 1e-12) << size << " bin " << k;
+        EXPECT_NEAR(spectrum[static_cast<std::size_t>((2 * k + 1) * lanes + lane)], im, 1e-12) << size << " bin " << k;
       }
-      EXPECT_NEAR(spectrum[static_cast<std::size_t>(k)].re, re, 1e-12) << size << " bin " << k;
-      EXPECT_NEAR(spectrum[static_cast<std::size_t>(k)].im, im, 1e-12) << size << " bin " << k;
+      std::vector<double> back(x.size());
+      fft.inverse(spectrum.data(), back.data(), scratch);
+      for (std::size_t t = 0; t < back.size(); ++t) EXPECT_NEAR(back[t], x[t], 1e-14 * 10);
     }
-    std::vector<double> back(static_cast<std::size_t>(size));
-    fft.inverse(spectrum.data(), back.data(), scratch);
-    for (std::size_t t = 0; t < back.size(); ++t) EXPECT_NEAR(back[t], x[t], 1e-14 * 10);
   }
 }
 
