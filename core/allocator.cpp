@@ -33,7 +33,7 @@ std::atomic<bool> poisoning{false};
 
 /// Aligned memory of the system. Large blocks that come back are kept for the next request of their size, since the
 /// system clears every page it hands out: training asks for the same sizes in every step. What is kept is at most
-/// kMostKept, and with what is live never more than was live at once; the oldest goes first.
+/// kMostKept, and with what is in use never more than was in use at once; the oldest goes first.
 class CpuAllocator final : public Allocator {
  public:
   void* allocate(std::size_t bytes) override {
@@ -46,19 +46,16 @@ class CpuAllocator final : public Allocator {
     }
     if (block == nullptr) fail<OutOfMemoryError>("allocate: cpu could not serve ", bytes, " bytes");
     if (memory_poisoning()) std::memset(block, 0xFF, bytes);
-    const int64_t live = live_.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
-    for (auto* peak : {&peak_, &most_live_}) {
-      int64_t seen = peak->load();
-      while (live > seen && !peak->compare_exchange_weak(seen, live)) {
-      }
-    }
+    add(live_, peak_, bytes);
+    add(in_use_, most_in_use_, size);
     ++allocations_;
     return block;
   }
 
   void deallocate(void* block, std::size_t bytes) noexcept override {
-    live_ -= static_cast<int64_t>(bytes);
     const std::size_t size = rounded(bytes);
+    live_ -= static_cast<int64_t>(bytes);
+    in_use_ -= static_cast<int64_t>(size);
     if (size < kLarge) {
       to_system({block, size});
       return;
@@ -70,7 +67,7 @@ class CpuAllocator final : public Allocator {
     } catch (const std::bad_alloc&) {
       to_system({block, size});
     }
-    keep(std::min<int64_t>(kMostKept, most_live_ - live_));
+    keep(allowed(0));
   }
 
   MemoryStats stats() const override { return {live_, kept_bytes_, peak_, allocations_}; }
@@ -98,7 +95,14 @@ class CpuAllocator final : public Allocator {
   }
   static void to_system(Block block) noexcept { ::operator delete(block.address, alignment(block.size)); }
 
-  /// The block of that size that came back last, or null.
+  static void add(std::atomic<int64_t>& count, std::atomic<int64_t>& most, std::size_t bytes) {
+    const int64_t now = count.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
+    int64_t seen = most.load();
+    while (now > seen && !most.compare_exchange_weak(seen, now)) {
+    }
+  }
+
+  /// The block of that size that came back last; null, and room for a new one, where there is none.
   void* take(std::size_t size) {
     if (size < kLarge) return nullptr;
     std::lock_guard lock(mutex_);
@@ -109,7 +113,14 @@ class CpuAllocator final : public Allocator {
       kept_.erase(std::next(i).base());
       return address;
     }
+    keep(allowed(size));
     return nullptr;
+  }
+
+  /// How many bytes may be kept when `more` come into use.
+  int64_t allowed(std::size_t more) const {
+    const int64_t room = most_in_use_ - in_use_ - static_cast<int64_t>(std::min<std::size_t>(more, INT64_MAX / 4));
+    return std::clamp<int64_t>(room, 0, kMostKept);
   }
 
   /// Gives the oldest blocks back until `bytes` are kept.
@@ -120,7 +131,8 @@ class CpuAllocator final : public Allocator {
     }
   }
 
-  std::atomic<int64_t> live_{0}, peak_{0}, most_live_{0}, allocations_{0}, kept_bytes_{0};
+  std::atomic<int64_t> live_{0}, peak_{0}, allocations_{0};
+  std::atomic<int64_t> in_use_{0}, most_in_use_{0}, kept_bytes_{0};  ///< by the sizes of blocks
   std::mutex mutex_;
   std::deque<Block> kept_;  ///< in the order they came back
 };
