@@ -1,6 +1,11 @@
+// One kernel where a backend has it for the problem, else sums and the kernels of layer norm.
+#include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
 #include <halo/ops/backend.h>
+#include <halo/ops/binary_backend.h>
+#include <halo/ops/norm_backend.h>
+#include <halo/ops/reduce_backend.h>
 #include <halo/ops/residual_norm.h>
 #include <halo/ops/residual_norm_backend.h>
 
@@ -12,6 +17,49 @@ void check(const char* op, const char* argument, const Tensor& t, int64_t numel)
 }
 
 Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
+
+/// What the parts are made of on each device.
+struct OnCpu {
+  static constexpr auto binary = cpu::binary;
+  static constexpr auto reduce = cpu::reduce;
+  static constexpr auto norm = cpu::row_norm_forward;
+  static constexpr auto norm_backward = cpu::row_norm_backward;
+};
+struct OnCuda {
+  static constexpr auto binary = cuda::binary;
+  static constexpr auto reduce = cuda::reduce;
+  static constexpr auto norm = cuda::row_norm_forward;
+  static constexpr auto norm_backward = cuda::row_norm_backward;
+};
+
+template <class On>
+void add(const Tensor& t, const Tensor& to) {
+  On::binary(BinaryOp::Add, to, view::expand(t, to.shape()), to);
+}
+
+RowNormProblem rows(const ResidualNormProblem& p) {
+  return {.rows = p.rows, .channels_per_row = p.length, .eps = p.eps};
+}
+
+template <class On>
+void forward_in_parts(const ResidualNormProblem& p, const ResidualNormTensors& t, const ResidualNormResult& r) {
+  halo::copy(t.x, r.sum);
+  if (t.x_bias.defined()) add<On>(t.x_bias, r.sum);
+  if (t.residual.defined()) add<On>(view::reshape(t.residual, r.sum.shape()), r.sum);
+  On::norm(rows(p), r.sum, t.weight, t.bias, {r.y, r.mean, r.rstd});
+}
+
+template <class On>
+void backward_in_parts(const ResidualNormProblem& p, const ResidualNormResult& r, const Tensor& weight,
+                       const Tensor& g_sum, const Tensor& g_y, const ResidualNormGrads& grads) {
+  On::norm_backward(rows(p), g_y, r.sum, weight, r.mean, r.rstd, {grads.sum, grads.weight, grads.bias});
+  if (g_sum.defined()) add<On>(view::reshape(g_sum, grads.sum.shape()), grads.sum);
+  On::reduce(ReduceOp::Sum, view::transpose(view::reshape(grads.sum, {p.rows, p.length}), 0, 1), 1, grads.x_bias);
+}
+
+bool in_one_kernel(const ResidualNormProblem& p, const Tensor& t) {
+  return t.device().is_cuda() && t.numel() > 0 && cuda::residual_norm_fits(p);
+}
 
 }  // namespace
 
@@ -28,8 +76,8 @@ ResidualNormResult residual_norm_forward(const ResidualNormProblem& p, const Res
   const ResidualNormResult result{like(t.x.shape()), like(t.x.shape()), like({p.rows}), like({p.rows})};
   const ResidualNormTensors dense{view::dense(t.x), dense_or_undefined(t.x_bias), dense_or_undefined(t.residual),
                                   dense_or_undefined(t.weight), dense_or_undefined(t.bias)};
-  run_backend("residual_norm_forward", t.x.device(), cpu::residual_norm_forward, cuda::residual_norm_forward, p, dense,
-              writes(result));
+  const auto on_cuda = in_one_kernel(p, t.x) ? cuda::residual_norm_forward : forward_in_parts<OnCuda>;
+  run_backend("residual_norm_forward", t.x.device(), forward_in_parts<OnCpu>, on_cuda, p, dense, writes(result));
   return result;
 }
 
@@ -41,7 +89,8 @@ ResidualNormGrads residual_norm_backward(const ResidualNormProblem& p, const Res
   check(op, "grad_sum", g_sum, p.rows * p.length);
   const auto row = [&] { return empty({p.length}, g_y.options()); };
   const ResidualNormGrads grads{empty(r.sum.shape(), g_y.options()), row(), row(), row()};
-  run_backend("residual_norm_backward", g_y.device(), cpu::residual_norm_backward, cuda::residual_norm_backward, p, r,
+  const auto on_cuda = in_one_kernel(p, g_y) ? cuda::residual_norm_backward : backward_in_parts<OnCuda>;
+  run_backend("residual_norm_backward", g_y.device(), backward_in_parts<OnCpu>, on_cuda, p, r,
               dense_or_undefined(weight), dense_or_undefined(g_sum), view::dense(g_y), writes(grads));
   return grads;
 }

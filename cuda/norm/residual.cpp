@@ -1,9 +1,4 @@
-// residual_norm on CUDA: one kernel where a warp holds a row, else sums and the kernels of layer norm.
-#include <halo/core/copy.h>
-#include <halo/core/view.h>
-#include <halo/ops/binary_backend.h>
-#include <halo/ops/norm_backend.h>
-#include <halo/ops/reduce_backend.h>
+// residual_norm on CUDA in one kernel, a warp a row.
 #include <halo/ops/residual_norm_backend.h>
 
 #include "../runtime/device.h"
@@ -11,24 +6,10 @@
 #include "rows.h"
 
 namespace halo::cuda {
-namespace {
 
-RowNormProblem rows(const ResidualNormProblem& p) {
-  return {.rows = p.rows, .channels_per_row = p.length, .eps = p.eps};
-}
-
-void add(const Tensor& t, const Tensor& to) { binary(BinaryOp::Add, to, view::expand(t, to.shape()), to); }
-
-}  // namespace
+bool residual_norm_fits(const ResidualNormProblem& p) { return p.length <= kWarpRow; }
 
 void residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTensors& t, const ResidualNormResult& r) {
-  if (r.y.numel() == 0) return;
-  if (p.length > kWarpRow) {
-    halo::copy(t.x, r.sum);
-    if (t.x_bias.defined()) add(t.x_bias, r.sum);
-    if (t.residual.defined()) add(view::reshape(t.residual, r.sum.shape()), r.sum);
-    return row_norm_forward(rows(p), r.sum, t.weight, t.bias, {r.y, r.mean, r.rstd});
-  }
   dispatch_float("residual_norm", t.x.dtype(), [&]<class T>(std::type_identity<T>) {
     const DeviceScope scope(t.x.device());
     rows_forward<T>("residual_norm",
@@ -50,12 +31,6 @@ void residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTenso
 
 void residual_norm_backward(const ResidualNormProblem& p, const ResidualNormResult& r, const Tensor& weight,
                             const Tensor& g_sum, const Tensor& g_y, const ResidualNormGrads& grads) {
-  if (p.length > kWarpRow || g_y.numel() == 0) {
-    row_norm_backward(rows(p), g_y, r.sum, weight, r.mean, r.rstd, {grads.sum, grads.weight, grads.bias});
-    if (g_y.numel() == 0) return halo::fill(grads.x_bias, 0);
-    if (g_sum.defined()) add(view::reshape(g_sum, grads.sum.shape()), grads.sum);
-    return reduce(ReduceOp::Sum, view::transpose(view::reshape(grads.sum, {p.rows, p.length}), 0, 1), 1, grads.x_bias);
-  }
   dispatch_float("residual_norm_backward", g_y.dtype(), [&]<class T>(std::type_identity<T>) {
     const Tensor workspace = empty({rows_backward_workspace(p.rows, p.length)}, g_y.options());
     const DeviceScope scope(g_y.device());

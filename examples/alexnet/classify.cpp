@@ -6,6 +6,7 @@
 
 #include <cstdio>
 
+#include "examples/common/program.h"
 #include "model.h"
 #include <CLI/CLI.hpp>
 
@@ -28,15 +29,14 @@ Tensor read(const std::string& path, const example::ClassifierSpec& spec) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Classifies images"};
+  CLI::App app{"Classifies images", "alexnet_classify"};
   std::string model;
   std::vector<std::string> paths;
   int64_t top = 3;
   app.add_option("model", model, "model.safetensors of a training")->required()->check(CLI::ExistingFile);
   app.add_option("images", paths, "PNG or JPEG files")->required();
   app.add_option("--top", top, "classes shown an image")->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return example::run_program(app, argc, argv, [&] {
     const NoGradGuard no_grad;
     const Device device = Device::best();
     const SafetensorsContent file = load_safetensors(model);
@@ -63,8 +63,5 @@ int main(int argc, char** argv) {
       }
     }
     return failures == 0 ? 0 : 1;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "alexnet_classify: %s\n", e.what());
-    return 2;
-  }
+  });
 }

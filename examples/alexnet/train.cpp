@@ -8,7 +8,9 @@
 #include <cstdio>
 
 #include "dataset.h"
+#include "examples/common/program.h"
 #include "examples/common/progress.h"
+#include "examples/common/resume.h"
 #include "examples/common/run_folder.h"
 #include "model.h"
 #include <CLI/CLI.hpp>
@@ -25,12 +27,10 @@ struct Options {
   bool resume = false;
 };
 
-Options parse(int argc, char** argv) {
-  Options o;
-  CLI::App app{"Trains an AlexNet-style image classifier"};
+void declare(CLI::App& app, Options& o) {
   app.add_option("--data", o.data, "folder of IDX files, CIFAR-10 binaries or images by class");
   app.add_option("--out", o.out, "folder for checkpoints, metrics and pictures");
-  app.add_option("--device", o.device, "cpu, cuda or cuda:N; default: a GPU where there is one");
+  example::add_device(app, o.device);
   app.add_option("--epochs", o.epochs)->check(CLI::PositiveNumber);
   app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
   app.add_option("--lr", o.lr, "largest learning rate");
@@ -40,12 +40,6 @@ Options parse(int argc, char** argv) {
   app.add_option("--limit", o.limit, "use only so many training images");
   app.add_option("--at-least", o.at_least, "exit with 1 below this test accuracy");
   app.add_flag("--resume", o.resume, "go on from the last checkpoint in --out");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    std::exit(app.exit(e));
-  }
-  return o;
 }
 
 struct Batch {
@@ -94,7 +88,7 @@ void print(const Score& score, const std::vector<std::string>& names) {
 }
 
 int run(const Options& o) {
-  const Device device = o.device.empty() ? Device::best() : Device::parse(o.device);
+  const Device device = example::device_of(o.device);
   auto images = example::load_images(o.data, example::ClassifierSpec{}.size);
   if (o.limit > 0) {
     images.train.images = images.train.images.slice(0, 0, o.limit);
@@ -114,24 +108,9 @@ int run(const Options& o) {
   optim::Scheduler scheduler(optimizer,
                              optim::cosine_schedule({.steps = steps, .warmup_steps = steps / 20, .end = 0.01}));
 
-  int64_t step = 0;
-  const std::string checkpoint = o.out + "/checkpoint.safetensors";
-  if (o.resume) {
-    const Checkpoint saved = load_checkpoint(checkpoint, device);
-    net.load_state_dict(saved.model);
-    optimizer.load_state_dict(saved.optimizer);
-    default_generator().set_state(saved.generator);
-    step = saved.step;
-    scheduler.set_step(step);
-  }
+  example::Checkpoints checkpoints(o.out, net, optimizer, scheduler, spec.metadata());
+  int64_t step = o.resume ? checkpoints.resume(device) : 0;
   example::RunFolder folder(o.out, step);
-  const auto save = [&] {
-    save_checkpoint(checkpoint, {.model = net.state_dict(),
-                                 .optimizer = optimizer.state_dict(),
-                                 .generator = default_generator().state(),
-                                 .step = step,
-                                 .metadata = spec.metadata()});
-  };
   std::printf("AlexNet on %s: %lld + %lld images, %lld classes, %lld parameters, on %s%s\n", images.description.c_str(),
               static_cast<long long>(images.train.images.size(0)), static_cast<long long>(images.test.images.size(0)),
               static_cast<long long>(spec.classes), static_cast<long long>(net.num_parameters()), device.str().c_str(),
@@ -158,7 +137,7 @@ int run(const Options& o) {
     const double value = loss.item();
     folder.log(step, {{"loss", value}, {"lr", optimizer.lr()}});
     progress.step(step, value, concat("epoch ", (step - 1) / order.batches() + 1, "/", o.epochs));
-    if (step % o.save_every == 0 || step == steps) save();
+    if (step % o.save_every == 0 || step == steps) checkpoints.save(step);
   }
   progress.finish();
 
@@ -183,11 +162,8 @@ int run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
-  try {
-    return run(options);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "alexnet_train: %s\n", e.what());
-    return 2;
-  }
+  Options options;
+  CLI::App app{"Trains an AlexNet-style image classifier", "alexnet_train"};
+  declare(app, options);
+  return example::run_program(app, argc, argv, [&] { return run(options); });
 }

@@ -17,6 +17,7 @@
 #include <cstdio>
 
 #include "dna_model.h"
+#include "examples/common/program.h"
 #include "examples/common/progress.h"
 #include "examples/common/run_folder.h"
 #include <CLI/CLI.hpp>
@@ -109,7 +110,7 @@ void load_pretrained(models::HyenaLM& model, const SafetensorsContent& file) {
 }
 
 int run(Options o) {
-  const Device device = o.device.empty() ? Device::best() : Device::parse(o.device);
+  const Device device = example::device_of(o.device);
   manual_seed(o.seed);
   const std::vector<std::string> classes = classes_in(o.train);
   const Labelled train = read(o.train, classes), test = read(o.test, classes);
@@ -160,14 +161,12 @@ int run(Options o) {
   return share < o.at_least ? 1 : 0;
 }
 
-Options parse(int argc, char** argv) {
-  Options o;
-  CLI::App app{"Fine-tunes a Hyena model on labelled DNA"};
+void declare(CLI::App& app, Options& o) {
   app.add_option("--train", o.train, "FASTA whose headers end in the class")->required()->check(CLI::ExistingFile);
   app.add_option("--test", o.test, "the same, for the accuracy")->required()->check(CLI::ExistingFile);
   app.add_option("--pretrained", o.pretrained, "safetensors to start from")->check(CLI::ExistingFile);
   app.add_option("--out", o.out, "folder for the model and metrics");
-  app.add_option("--device", o.device, "cpu, cuda or cuda:N; default: a GPU where there is one");
+  example::add_device(app, o.device);
   app.add_option("--d-model", o.spec.d_model)->check(CLI::PositiveNumber);
   app.add_option("--layers", o.spec.layers)->check(CLI::PositiveNumber);
   app.add_option("--l-max", o.spec.l_max, "of the pretraining; the filters depend on it")->check(CLI::PositiveNumber);
@@ -180,22 +179,13 @@ Options parse(int argc, char** argv) {
   app.add_option("--at-least", o.at_least, "exit with 1 below this accuracy");
   app.add_flag("--pool-last", o.last, "take the last state instead of the mean");
   app.add_flag("!--no-reverse-complement", o.augment, "train on one strand only");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    std::exit(app.exit(e));
-  }
-  return o;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
-  try {
-    return run(options);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "dna_classify: %s\n", e.what());
-    return 2;
-  }
+  Options options;
+  CLI::App app{"Fine-tunes a Hyena model on labelled DNA", "dna_classify"};
+  declare(app, options);
+  return example::run_program(app, argc, argv, [&] { return run(options); });
 }

@@ -10,7 +10,9 @@
 
 #include "dna_data.h"
 #include "dna_model.h"
+#include "examples/common/program.h"
 #include "examples/common/progress.h"
+#include "examples/common/resume.h"
 #include "examples/common/run_folder.h"
 #include "markov.h"
 #include <CLI/CLI.hpp>
@@ -28,12 +30,10 @@ struct Options {
   bool resume = false, require = false;
 };
 
-Options parse(int argc, char** argv) {
-  Options o;
-  CLI::App app{"Trains a Hyena language model on DNA"};
+void declare(CLI::App& app, Options& o) {
   app.add_option("--data", o.data, "FASTA (gzipped or not) or .2bit file");
   app.add_option("--out", o.out, "folder for checkpoints, metrics and pictures");
-  app.add_option("--device", o.device, "cpu, cuda or cuda:N; default: a GPU where there is one");
+  example::add_device(app, o.device);
   app.add_option("--d-model", o.spec.d_model)->check(CLI::PositiveNumber);
   app.add_option("--layers", o.spec.layers)->check(CLI::PositiveNumber);
   app.add_option("--length", o.spec.l_max, "bases a sequence")->check(CLI::PositiveNumber);
@@ -50,12 +50,6 @@ Options parse(int argc, char** argv) {
   app.add_option("--save-every", o.save_every, "steps between checkpoints")->check(CLI::PositiveNumber);
   app.add_flag("--resume", o.resume, "go on from the last checkpoint in --out");
   app.add_flag("--require-baseline", o.require, "exit with 1 unless the model beats the order-1 chain");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    std::exit(app.exit(e));
-  }
-  return o;
 }
 
 /// As published for HyenaDNA: no decay on the filters' own network, biases and norms; decay on the other matrices.
@@ -69,7 +63,7 @@ std::vector<optim::ParamGroup<optim::AdamWOptions>> groups(const models::HyenaLM
 }
 
 int run(const Options& o) {
-  const Device device = o.device.empty() ? Device::best() : Device::parse(o.device);
+  const Device device = example::device_of(o.device);
   const std::string genome = example::load_genome(o.data);
   const std::string training = genome.substr(0, genome.size() / 10 * 9), held_out = genome.substr(training.size());
 
@@ -79,24 +73,9 @@ int run(const Options& o) {
   optim::AdamW optimizer(groups(model, o));
   optim::Scheduler scheduler(optimizer,
                              optim::cosine_schedule({.steps = o.steps, .warmup_steps = o.steps / 20, .end = 0.1}));
-  int64_t step = 0;
-  const std::string checkpoint = o.out + "/checkpoint.safetensors";
-  if (o.resume) {
-    const Checkpoint saved = load_checkpoint(checkpoint, device);
-    model.load_state_dict(saved.model);
-    optimizer.load_state_dict(saved.optimizer);
-    default_generator().set_state(saved.generator);
-    step = saved.step;
-    scheduler.set_step(step);
-  }
+  example::Checkpoints checkpoints(o.out, model, optimizer, scheduler, o.spec.metadata());
+  int64_t step = o.resume ? checkpoints.resume(device) : 0;
   example::RunFolder folder(o.out, step);
-  const auto save = [&] {
-    save_checkpoint(checkpoint, {.model = model.state_dict(),
-                                 .optimizer = optimizer.state_dict(),
-                                 .generator = default_generator().state(),
-                                 .step = step,
-                                 .metadata = o.spec.metadata()});
-  };
   std::printf("HyenaDNA-style model on %s: %zu bases (a tenth held out), %lld parameters, on %s%s\n",
               o.data.empty() ? "E. coli" : o.data.c_str(), genome.size(),
               static_cast<long long>(model.num_parameters()), device.str().c_str(),
@@ -116,7 +95,7 @@ int run(const Options& o) {
     const double bits = loss.item() / std::log(2.0);
     folder.log(step, {{"bits", bits}, {"lr", optimizer.lr()}});
     progress.step(step, loss.item(), concat(bits).substr(0, 6) + " bits a base");
-    if (step % o.save_every == 0 || step == o.steps) save();
+    if (step % o.save_every == 0 || step == o.steps) checkpoints.save(step);
   }
   progress.finish();
 
@@ -140,11 +119,8 @@ int run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
-  try {
-    return run(options);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "dna_train: %s\n", e.what());
-    return 2;
-  }
+  Options options;
+  CLI::App app{"Trains a Hyena language model on DNA", "dna_train"};
+  declare(app, options);
+  return example::run_program(app, argc, argv, [&] { return run(options); });
 }

@@ -12,6 +12,7 @@
 #include <cstdio>
 
 #include "dna_model.h"
+#include "examples/common/program.h"
 #include <CLI/CLI.hpp>
 
 namespace {
@@ -71,7 +72,7 @@ void extend(models::HyenaLM& model, const std::string& sequence, const example::
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Scores and continues DNA"};
+  CLI::App app{"Scores and continues DNA", "dna_use"};
   std::string path, sequence;
   int64_t bases = 60;
   double temperature = 1;
@@ -85,8 +86,7 @@ int main(int argc, char** argv) {
   continue_command->add_option("--temperature", temperature, "0: always the likeliest")->check(CLI::NonNegativeNumber);
   continue_command->add_option("--seed", seed);
   app.require_subcommand(1);
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return example::run_program(app, argc, argv, [&] {
     const NoGradGuard no_grad;
     const Device device = Device::best();
     manual_seed(seed);
@@ -102,8 +102,5 @@ int main(int argc, char** argv) {
       extend(model, sequence, spec, device, bases, temperature);
     }
     return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "dna_use: %s\n", e.what());
-    return 2;
-  }
+  });
 }

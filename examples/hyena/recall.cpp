@@ -13,6 +13,7 @@
 
 #include <cstdio>
 
+#include "examples/common/program.h"
 #include "examples/common/progress.h"
 #include "examples/common/run_folder.h"
 #include <CLI/CLI.hpp>
@@ -70,7 +71,7 @@ double accuracy(models::HyenaLM& model, const models::RecallOptions& options, in
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Trains a Hyena model on associative recall"};
+  CLI::App app{"Trains a Hyena model on associative recall", "recall"};
   models::RecallOptions task{.batch = 32, .pairs = 32, .vocab_size = 10};
   std::string out = "runs/recall", device_name;
   int64_t steps = 800, eval_batches = 32, eval_every = 0, length_warmup = 0, d_model = 64;
@@ -87,12 +88,11 @@ int main(int argc, char** argv) {
   app.add_option("--eval-every", eval_every, "steps from one look at the accuracy to the next");
   app.add_option("--until", until, "stop as soon as such a look sees this accuracy");
   app.add_option("--seed", seed);
-  app.add_option("--device", device_name, "cpu, cuda or cuda:N; default: a GPU where there is one");
+  example::add_device(app, device_name);
   app.add_option("--out", out, "folder for the model, metrics and picture");
   app.add_option("--at-least", at_least, "exit with 1 below this accuracy");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    const Device device = device_name.empty() ? Device::best() : Device::parse(device_name);
+  return example::run_program(app, argc, argv, [&] {
+    const Device device = example::device_of(device_name);
     manual_seed(seed);
     models::HyenaLMOptions options = models::recall_model_options(task);
     options.mixer.d_model = d_model;
@@ -144,8 +144,5 @@ int main(int argc, char** argv) {
       return 1;
     }
     return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "recall: %s\n", e.what());
-    return 2;
-  }
+  });
 }

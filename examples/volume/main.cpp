@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "examples/common/program.h"
 #include "examples/common/progress.h"
 #include "examples/common/run_folder.h"
 #include <CLI/CLI.hpp>
@@ -66,7 +67,7 @@ Tensor slices(const Tensor& clips, const Tensor& rebuilt) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Trains a 3-D autoencoder on moving shapes"};
+  CLI::App app{"Trains a 3-D autoencoder on moving shapes", "volume"};
   int64_t steps = 300, batch = 16;
   std::string out = "runs/volume";
   double at_most = 0;
@@ -74,8 +75,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", batch)->check(CLI::PositiveNumber);
   app.add_option("--out", out, "folder for the net and the picture");
   app.add_option("--at-most", at_most, "exit with 1 where the mean squared error of fresh clips is above this");
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return example::run_program(app, argc, argv, [&] {
     manual_seed(1);
     const Device device = Device::best();
     Autoencoder net;
@@ -106,8 +106,5 @@ int main(int argc, char** argv) {
     std::printf("Mean squared error of fresh clips %.5f; in %s: slices.png, model.safetensors, metrics.jsonl\n", error,
                 out.c_str());
     return at_most > 0 && error > at_most ? 1 : 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "volume: %s\n", e.what());
-    return 2;
-  }
+  });
 }
