@@ -1,7 +1,9 @@
 // halo_bench_conv: times one pass of convolution problems, checks every run against float64, and writes a table.
 #include <halo/core/error.h>
 #include <halo/cuda/conv/dispatch.h>
+#include <halo/cuda/conv/measure.h>
 #include <halo/cuda/launch.h>
+#include <halo/cuda/tuning.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -27,7 +29,7 @@ using cuda::conv::Algorithm;
 using cuda::conv::ConvConfig;
 
 struct Options {
-  std::string problems, pass = "forward", precision = "fp32", json, force;
+  std::string problems, pass = "forward", precision = "fp32", json, force, tune, choices;
   std::vector<std::string> only;
   int trials = 1, samples = 512;
   bool jitter = false, explain = false, warm = false, prepared = false;
@@ -152,14 +154,38 @@ double median_ms(const Runner& r, bool warm, std::size_t& launches) {
   return times[times.size() / 2];
 }
 
-nlohmann::json measure(const ConvCase& c, const Options& options) {
-  const ConvProblem problem = c.problem();
+ConvConfig config_of(const ConvCase& c, const Options& options) {
   ConvConfig config;
   config.pass = c.pass_of_problem(pass_named(options.pass));
   config.dtype = dtype_of_precision(options.precision);
   config.precision = options.precision == "tf32" ? Precision::TF32 : Precision::Float32;
   config.alignment = 16;
-  if (options.explain) std::printf("%s", cuda::conv::explain(problem, config).c_str());
+  return config;
+}
+
+/// Times every kernel for every case, writes the fastest to a file and uses them from here on.
+void tune(const std::vector<ConvCase>& cases, const Options& options) {
+  std::vector<cuda::conv::ChoiceKey> keys;
+  for (const ConvCase& c : cases) {
+    const ConvConfig config = config_of(c, options);
+    keys.push_back({c.problem(), config.pass, config.dtype, config.precision});
+  }
+  const auto choices = cuda::conv::measure_choices(keys, Device::cuda());
+  cuda::conv::write_choices(options.tune, choices, Device::cuda());
+  cuda::conv::use_choices(0, choices);
+}
+
+nlohmann::json measure(const ConvCase& c, const Options& options) {
+  const ConvProblem problem = c.problem();
+  const ConvConfig config = config_of(c, options);
+  const Ceiling ceiling = ceiling_of(options.precision);
+  const double bytes = problem.bytes(size_of(config.dtype));
+  const double flop_ms = problem.flops() / ceiling.tflops / 1e9, byte_ms = bytes / ceiling.copy_tbps / 1e9;
+  const double floor = std::max(flop_ms, byte_ms);
+  if (options.explain) {
+    std::printf("%s    floor on an H200: %.4g ms (arithmetic %.4g, bytes %.4g)\n",
+                cuda::conv::explain(problem, config).c_str(), floor, flop_ms, byte_ms);
+  }
   const Algorithm& algorithm =
       options.force.empty() ? cuda::conv::select_algorithm(problem, config) : cuda::conv::find_algorithm(options.force);
   if (!algorithm.supports(problem, config)) fail(algorithm.name, ": does not support ", problem.str());
@@ -171,10 +197,6 @@ nlohmann::json measure(const ConvCase& c, const Options& options) {
   }
   std::size_t launches = 0;
   const double ms = median_ms(runner, options.warm, launches);
-  const Ceiling ceiling = ceiling_of(options.precision);
-  const double bytes = problem.bytes(size_of(config.dtype));
-  const double flop_ms = problem.flops() / ceiling.tflops / 1e9, byte_ms = bytes / ceiling.copy_tbps / 1e9;
-  const double floor = std::max(flop_ms, byte_ms);
   std::printf(
       "%-20s %-15s %-5s %9.4f ms  floor %8.4f (%5.1f%%, %s)  %7.1f TFLOP/s %7.0f GB/s  error %.2e (chain %.2e)  %s\n",
       c.id.c_str(), options.pass.c_str(), options.precision.c_str(), ms, floor, 100 * floor / ms,
@@ -208,8 +230,16 @@ int run(const Options& options) {
   check(cudaGetDeviceProperties(&device, 0), "device");
   nlohmann::json rows = nlohmann::json::array();
   int failures = 0;
-  for (ConvCase c : read_cases(options.problems, options.only)) {
-    if (options.jitter) c = c.jittered();
+  std::vector<ConvCase> cases = read_cases(options.problems, options.only);
+  if (options.jitter) {
+    for (ConvCase& c : cases) c = c.jittered();
+  }
+  if (!options.tune.empty()) tune(cases, options);
+  if (!options.choices.empty()) {
+    const std::string ignored = cuda::load_convolution_choices(options.choices, Device::cuda());
+    if (!ignored.empty()) std::printf("%s\n", ignored.c_str());
+  }
+  for (const ConvCase& c : cases) {
     try {
       rows.push_back(measure(c, options));
     } catch (const Error& error) {
@@ -246,6 +276,8 @@ int main(int argc, char** argv) {
   app.add_flag("--warm", options.warm, "leave inputs in L2 and replay 20 runs a graph (batch-1 latency)");
   app.add_flag("--prepared", options.prepared, "lay weights out once, before the timed runs, where the kernel can");
   app.add_option("--force", options.force, "use this algorithm");
+  app.add_option("--tune", options.tune, "time every kernel first; write the fastest to this file and use them");
+  app.add_option("--choices", options.choices, "use the kernels of a file that --tune wrote");
   app.add_option("--json", options.json, "where the table goes");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -135,12 +135,13 @@ def time_torch(problem, passes, precision, errors):
     return rows
 
 
-def time_halo(program, problems, ids, which, precision, warm):
+def time_halo(program, problems, ids, which, precision, warm, force=None):
     if not ids:
         return {}
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [program, "--problems", problems, "--only", ",".join(ids), "--pass", which, "--precision", precision,
                    "--json", out.name] + (["--warm"] if warm else [])
+        command += ["--force", force] if force else []
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
         text = open(out.name).read()
     if not text:
@@ -182,6 +183,8 @@ def main():
     parser.add_argument("--out", default="bench/results/h200_conv.json")
     parser.add_argument("--commit", default="")
     parser.add_argument("--torch-errors", action="store_true", help="also measure PyTorch's own errors")
+    parser.add_argument("--portable", action="store_true",
+                        help="also force the kernels for GPUs before and after Hopper (dense problems, fp32)")
     args = parser.parse_args()
     problems = [Problem(line) for line in json.load(open(args.problems))["problems"]
                 if not args.ids or line["id"] in args.ids or line["id"].split("_")[0] in args.ids]
@@ -193,6 +196,12 @@ def main():
                 ids = [p.id for p in problems if p.warm == warm]
                 for name, row in time_halo(args.program, args.problems, ids, which, precision, warm).items():
                     halo[(name, which)] = row
+        portable = {}  # what GPUs without Hopper's instructions would run, on this one
+        if args.portable and precision == "fp32":
+            ids = [p.id for p in problems if p.groups == 1 and not p.warm]
+            for which in args.passes:
+                for name, row in time_halo(args.program, args.problems, ids, which, precision, False, "portable").items():
+                    portable[(name, which)] = row
         for problem in problems:
             timed = time_torch(problem, args.passes, precision, args.torch_errors)
             for which in args.passes:
@@ -201,6 +210,9 @@ def main():
                              **timed[which], "floor_ms": ours.get("floor_ms"), "bound": ours.get("bound"),
                              "error": ours.get("error"), "kernel": ours.get("kernel"),
                              "workspace_bytes": ours.get("workspace_bytes"), "commit": args.commit})
+                if (problem.id, which) in portable:
+                    rows[-1]["portable_ms"] = portable[(problem.id, which)]["ms"]
+                    rows[-1]["portable_error"] = portable[(problem.id, which)]["error"]
                 for key in list(rows[-1]):
                     if isinstance(rows[-1][key], float):
                         rows[-1][key] = float(f"{rows[-1][key]:.5g}")

@@ -23,16 +23,16 @@ def peer(row):
     return min(times) if times else None
 
 
-def ratio(row):
-    return peer(row) / row["halo_ms"] if row and row["halo_ms"] and peer(row) else None
+def ratio(row, time="halo_ms"):
+    return peer(row) / row[time] if row and row.get(time) and peer(row) else None
 
 
 def show(value, digits=3):
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-def mean_and_worst(rows):
-    ratios = [(ratio(r), r["id"]) for r in rows if ratio(r)]
+def mean_and_worst(rows, time="halo_ms"):
+    ratios = [(ratio(r, time), r["id"]) for r in rows if ratio(r, time)]
     if not ratios:
         return "-"
     mean = math.exp(sum(math.log(r) for r, _ in ratios) / len(ratios))
@@ -84,18 +84,27 @@ def convolutions(table):
             cells = [mean_and_worst([rows[(i, w, p)] for i in chosen if (i, w, p) in rows]) for w in PASSES]
             if any(c != "-" for c in cells):
                 text.append(f"| {names[p]}, {title} | " + " | ".join(cells) + " |")
+    cells = [mean_and_worst([rows[(i, w, "fp32")] for i in ids if i in DENSE and (i, w, "fp32") in rows], "portable_ms")
+             for w in PASSES]
+    if any(c != "-" for c in cells):
+        text += ["| float32-accurate, 23 dense problems, portable kernels | " + " | ".join(cells) + " |", "",
+                 "Portable kernels are those that other GPUs since compute capability 8.0 run, here forced on this one."]
     for p in precisions:
         picture = f"performance_{p}.svg"
         chart(os.path.join(DOCS, picture), f"PyTorch time / Halo time, {names[p]}", ids,
               [(w, [ratio(rows.get((i, w, p))) for i in ids]) for w in PASSES])
         text += ["", f"### {names[p]}", "", f"![ratios]({picture})", "",
-                 "Milliseconds: Halo / PyTorch / floor, and Halo's relative error.", "",
+                 "Milliseconds: Halo / PyTorch / floor" +
+                 (" / portable kernels" if p == "fp32" and any("portable_ms" in r for r in table["rows"]) else "") +
+                 ", and Halo's relative error.", "",
                  "| problem | forward | error | backward_input | error | backward_weight | error |", "|---|---|---|---|---|---|---|"]
         for i in ids:
             cells = []
             for w in PASSES:
                 r = rows.get((i, w, p))
-                cells += [f"{show(r['halo_ms'])} / {show(peer(r))} / {show(r['floor_ms'])}", show(r["error"], 2)] if r else ["-", "-"]
+                portable = f" / {show(r['portable_ms'])}" if r and r.get("portable_ms") else ""
+                cells += [f"{show(r['halo_ms'])} / {show(peer(r))} / {show(r['floor_ms'])}{portable}",
+                          show(r["error"], 2)] if r else ["-", "-"]
             text.append(f"| {i} | " + " | ".join(cells) + " |")
     return text
 

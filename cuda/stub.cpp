@@ -3,6 +3,7 @@
 #include <halo/core/error.h>
 #include <halo/core/tensor.h>
 #include <halo/cuda/graph.h>
+#include <halo/cuda/tuning.h>
 #include <halo/ops/bias_gelu_backend.h>
 #include <halo/ops/binary_backend.h>
 #include <halo/ops/causal_conv1d_backend.h>
@@ -44,6 +45,9 @@ void synchronize(int) { absent(); }
 struct Graph::State {};
 Graph Graph::capture(Device, const std::function<void()>&) { absent(); }
 void Graph::replay() const { absent(); }
+void tune_convolutions(const std::string&, Device, const std::function<void()>&) { absent(); }
+std::string load_convolution_choices(const std::string&, Device) { absent(); }
+void forget_convolution_choices() { absent(); }
 void copy_bytes(void*, Device, const void*, Device, std::size_t) { absent(); }
 void copy_elements(const Tensor&, const Tensor&) { absent(); }
 void fill(const Tensor&, const Scalar&) { absent(); }

@@ -8,6 +8,7 @@ namespace halo::cuda::conv {
 extern const Algorithm kDirect;            ///< direct.cu: plain loops, every problem and pass
 extern const Algorithm kDense;             ///< dense.cu: forward and backward_input on Hopper tensor cores
 extern const Algorithm kDenseWeight;       ///< dense_weight.cu: weight gradients on tensor cores
+extern const Algorithm kPortable;          ///< portable.cu: all passes on any tensor cores since 8.0
 extern const Algorithm kDepthwise;         ///< depthwise.cu: unit stride, common kernels, at memory speed
 extern const Algorithm kDepthwiseGeneral;  ///< depthwise_general.cu: any stride, dilation, kernel, multiplier
 extern const Algorithm kSmallGroups;       ///< small_groups.cu: few channels a group, any stride and dilation

@@ -1,20 +1,95 @@
 #include "dispatch.h"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <iomanip>
 #include <limits>
+#include <mutex>
 #include <sstream>
+#include <unordered_map>
 
+#include "../launch.h"
 #include "algorithms.h"
 
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 6> kAlgorithms{
-    &kDense, &kDenseWeight, &kDepthwise, &kDepthwiseGeneral, &kSmallGroups, &kDirect,
+constexpr std::array<const Algorithm*, 7> kAlgorithms{
+    &kDense, &kDenseWeight, &kPortable, &kDepthwise, &kDepthwiseGeneral, &kSmallGroups, &kDirect,
 };
 
+/// Measured choices by device, and who wants to know what is asked for. Most programs have neither.
+struct Measured {
+  std::atomic<bool> any = false;
+  std::mutex mutex;
+  std::unordered_map<int, std::unordered_map<ChoiceKey, const Algorithm*, ChoiceKeyHash>> chosen;
+  std::vector<ChoiceKey>* noted = nullptr;
+  int noted_device = 0;
+};
+
+Measured& measured() {
+  static Measured instance;
+  return instance;
+}
+
+/// The measured choice for the current device, if there is one that supports this; notes what was asked for.
+const Algorithm* measured_choice(const ConvProblem& problem, const ConvConfig& config) {
+  Measured& m = measured();
+  if (!m.any) return nullptr;
+  int device = 0;
+  check(cudaGetDevice(&device), "convolution");
+  const ChoiceKey key{problem, config.pass, config.dtype, config.precision};
+  const std::lock_guard lock(m.mutex);
+  if (m.noted != nullptr && m.noted_device == device &&
+      std::find(m.noted->begin(), m.noted->end(), key) == m.noted->end()) {
+    m.noted->push_back(key);
+  }
+  const auto choices = m.chosen.find(device);
+  if (choices == m.chosen.end()) return nullptr;
+  const auto found = choices->second.find(key);
+  return found != choices->second.end() && found->second->supports(problem, config) ? found->second : nullptr;
+}
+
 }  // namespace
+
+void use_choices(int device, const std::vector<Choice>& choices) {
+  std::unordered_map<ChoiceKey, const Algorithm*, ChoiceKeyHash> chosen;
+  for (const Choice& choice : choices) chosen[choice.key] = &find_algorithm(choice.kernel);
+  Measured& m = measured();
+  const std::lock_guard lock(m.mutex);
+  m.chosen[device] = std::move(chosen);
+  m.any = true;
+}
+
+void forget_choices() {
+  Measured& m = measured();
+  const std::lock_guard lock(m.mutex);
+  m.chosen.clear();
+  m.any = m.noted != nullptr;
+}
+
+std::vector<ChoiceKey> convolutions_of(int device, const std::function<void()>& body) {
+  Measured& m = measured();
+  std::vector<ChoiceKey> noted;
+  const auto note_into = [&](std::vector<ChoiceKey>* target) {
+    const std::lock_guard lock(m.mutex);
+    if (target != nullptr && m.noted != nullptr) fail("tune_convolutions: another call is running");
+    m.noted = target;
+    m.noted_device = device;
+    m.any = target != nullptr || !m.chosen.empty();
+  };
+  note_into(&noted);
+  struct Stop {
+    const decltype(note_into)& note;
+    ~Stop() { note(nullptr); }
+  };
+  {
+    const Stop stop{note_into};
+    body();
+  }
+  return noted;
+}
 
 std::span<const Algorithm* const> algorithms() { return kAlgorithms; }
 
@@ -28,6 +103,7 @@ const Algorithm& find_algorithm(std::string_view name) {
 }
 
 const Algorithm& select_algorithm(const ConvProblem& problem, const ConvConfig& config) {
+  if (const Algorithm* fastest = measured_choice(problem, config)) return *fastest;
   const Algorithm* best = nullptr;
   double best_ms = std::numeric_limits<double>::infinity();
   for (const Algorithm* algorithm : kAlgorithms) {
@@ -48,12 +124,16 @@ const Algorithm& select_algorithm(const ConvProblem& problem, const ConvConfig& 
 std::string explain(const ConvProblem& problem, const ConvConfig& config) {
   std::ostringstream text;
   text << problem.str() << ' ' << name(config.pass) << ' ' << name(config.dtype) << '\n';
+  const bool by_measurement = measured_choice(problem, config) != nullptr;
   const Algorithm* chosen = &select_algorithm(problem, config);
   for (const Algorithm* algorithm : kAlgorithms) {
     text << (algorithm == chosen ? " -> " : "    ") << std::left << std::setw(28) << algorithm->name;
     if (algorithm->supports(problem, config)) {
       text << std::setprecision(4) << algorithm->predict_ms(problem, config) << " ms predicted, workspace "
-           << algorithm->workspace_bytes(problem, config) << " bytes\n";
+           << algorithm->workspace_bytes(problem, config) << " bytes";
+      if (algorithm == chosen)
+        text << (by_measurement ? ", chosen: measured fastest" : ", chosen: least predicted time");
+      text << '\n';
     } else {
       text << "not supported\n";
     }

@@ -1,5 +1,6 @@
 // Every convolution kernel that dispatch may choose, against plain loops in float64 on the same GPU.
 #include <halo/cuda/conv/dispatch.h>
+#include <halo/cuda/conv/portable.h>
 #include <halo/cuda/launch.h>
 
 #include <cmath>
@@ -167,6 +168,31 @@ void for_each_supported(const ConvProblem& problem, const F& f) {
   }
 }
 
+TEST(PortableAxis, PhasesMeetEveryTapOnce) {  // needs no GPU
+  for (const ConvProblem& problem : problems(200, 14)) {
+    const Sizes sizes(problem);
+    for (int axis = 0; axis < 3; ++axis) {
+      const int64_t stride = sizes.stride[axis];
+      int64_t taps = 0, positions = 0;
+      for (int residue = 0; residue < stride; ++residue) {
+        const PortableAxis a = portable_axis(sizes, axis, residue, false);
+        taps += a.taps;
+        positions += a.positions;
+        for (int q = 0; q < a.positions; ++q) {
+          const int64_t i = q * int64_t{a.out_step} + a.origin;
+          EXPECT_LT(i, sizes.input[axis]);
+          for (int j = 0; j < a.taps; ++j) {
+            const int64_t o = q * int64_t{a.in_step} + a.shift + j * a.shift_step, k = a.first_tap + j * a.tap_step;
+            EXPECT_EQ(i, o * stride + k * sizes.dilation[axis] - sizes.padding[axis]) << problem.str();
+          }
+        }
+      }
+      EXPECT_EQ(taps, sizes.kernel[axis]) << problem.str();
+      EXPECT_EQ(positions, sizes.input[axis]) << problem.str();
+    }
+  }
+}
+
 class ConvKernels : public testing::Test {
  protected:
   void SetUp() override {
@@ -277,14 +303,15 @@ TEST_F(ConvKernels, WeightGradientsMeetNoPadding) {
   unsigned seed = 40;
   for (const ConvProblem& problem : problems(60, 13)) {
     for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
-      if (&algorithm != &find_algorithm("dense_weight")) return;
+      if (&algorithm != &find_algorithm("dense_weight") && &algorithm != &find_algorithm("portable")) return;
+      if (pass != ConvPass::BackwardWeight) return;
       Case c = make_case(problem, pass, precision, ++seed);
       if (c.x.empty() || c.y.empty()) return;
       (seed % 3 == 0 ? c.x : c.y)[0] = specials[seed % 2];  // a corner, whose window reaches into the padding
       const Values got = run<float>(algorithm, c), plain = run<float>(find_algorithm("direct"), c);
       std::size_t different = 0;
       for (std::size_t i = 0; i < got.size(); ++i) different += same_kind(got[i], plain[i]) ? 0 : 1;
-      EXPECT_EQ(different, 0u) << name(precision) << ' ' << problem.str();
+      EXPECT_EQ(different, 0u) << algorithm.name << ' ' << name(precision) << ' ' << problem.str();
     });
   }
 }

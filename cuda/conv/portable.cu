@@ -1,0 +1,258 @@
+// The portable engine: all three passes on the tensor cores of every GPU since compute capability 8.0, by mma.sync.
+//
+// Limits: float32 storage, float32-accurate or TF32; some side of a group has at least 8 channels (both where there are
+// several groups); spatial planes below 2^30 positions; strides, paddings and dilated kernels below 2^24; at most 2048
+// taps and, in backward_input, 1024 residues modulo the stride; prepared weights, or partial sums of the weight
+// gradient, within the workspace cap. Otherwise another kernel runs. Any extents, alignment, stride, dilation and
+// padding.
+#include <algorithm>
+#include <cmath>
+
+#include "../launch.h"
+#include "algorithms.h"
+#include "ordered_sum.cuh"
+#include "portable_tile.cuh"
+
+namespace halo::cuda::conv {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMostPhases = 1024;
+constexpr double kClocksPerMs = 0.8e6;  // half of an H200's: what the model leaves out
+
+struct Device {
+  int major = 0, multiprocessors = 1;
+};
+
+Device current_device() {
+  int device = 0;
+  Device result;
+  check(cudaGetDevice(&device), "conv portable");
+  check(cudaDeviceGetAttribute(&result.major, cudaDevAttrComputeCapabilityMajor, device), "conv portable");
+  check(cudaDeviceGetAttribute(&result.multiprocessors, cudaDevAttrMultiProcessorCount, device), "conv portable");
+  return result;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Clocks of one k8 step of a block when a multiprocessor has two: products, and the instructions that bring, split
+/// and add.
+double step_clocks(const PortableShape& shape, bool accurate) {
+  const double products = (accurate ? 77.0 : 26.0) * shape.eights;
+  return 2 * products + (accurate ? 60 : 40) + 60.0 * shape.warps_m / 4 * 2;
+}
+
+struct PortablePlan {
+  int shape = 0;
+  int64_t blocks = 0;
+  double ms = 0;
+  std::size_t workspace = 0;
+  int most_taps = 0;  // forward and backward_input: of a phase
+  int64_t phases[3] = {1, 1, 1};
+  int64_t stages = 0;
+  int64_t column_tiles = 0, row_tiles = 0, splits = 1;
+};
+
+double wave_ms(const PortablePlan& plan, const PortableShape& shape, double steps, bool accurate, int multiprocessors) {
+  const double waves = std::ceil(static_cast<double>(plan.blocks) / (2.0 * multiprocessors));
+  return waves * (steps * step_clocks(shape, accurate) + 3000 + 20.0 * shape.columns()) / kClocksPerMs;
+}
+
+/// Forward and backward_input: the shape that takes least time.
+PortablePlan plan_products(const ConvProblem& problem, const ConvConfig& config, int multiprocessors) {
+  const bool forward = config.pass == ConvPass::Forward;
+  const Sizes sizes(problem);
+  PortablePlan base;
+  int64_t taps = 1, positions = 1, phases = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    const int64_t residues = forward ? 1 : std::min(sizes.stride[axis], sizes.input[axis]);
+    int64_t most = 0;
+    for (int64_t r = 0; r < residues; ++r)
+      most = std::max<int64_t>(most, portable_axis(sizes, axis, static_cast<int>(r), forward).taps);
+    taps *= most;
+    positions *= portable_axis(sizes, axis, 0, forward).positions;
+    base.phases[axis] = residues;
+    phases *= residues;
+  }
+  const int64_t channels = forward ? sizes.in_per_group : sizes.out_per_group;
+  const int64_t columns = forward ? sizes.out_per_group : sizes.in_per_group;
+  base.most_taps = static_cast<int>(taps);
+  base.stages = ceil_div(taps * ceil_div(channels, 4), 4);
+  PortablePlan best;
+  for (const PortableShape& shape : kPortableShapes) {
+    PortablePlan plan = base;
+    plan.shape = static_cast<int>(&shape - kPortableShapes);
+    plan.column_tiles = ceil_div(columns, shape.columns());
+    plan.row_tiles = ceil_div(problem.batch * positions, shape.rows());
+    plan.blocks = plan.row_tiles * plan.column_tiles * problem.groups * phases;
+    const int64_t padded = phases * problem.groups * plan.stages * plan.column_tiles * shape.columns();
+    plan.workspace = static_cast<std::size_t>(padded) * kPortableDepth * sizeof(float);
+    const double share = static_cast<double>(problem.taps()) / static_cast<double>(std::max<int64_t>(taps * phases, 1));
+    plan.ms = wave_ms(plan, shape, 2.0 * static_cast<double>(plan.stages) * share,
+                      config.precision == Precision::Float32, multiprocessors);
+    if (best.blocks == 0 || plan.ms < best.ms) best = plan;
+  }
+  best.ms = std::max(best.ms, problem.bytes(sizeof(float)) / 2e9) + 8e-3;
+  return best;
+}
+
+/// Backward_weight: the shape that takes least time, and enough parts of the positions to fill the GPU.
+PortablePlan plan_weight(const ConvProblem& problem, const ConvConfig& config, int multiprocessors) {
+  const int64_t rows = problem.taps() * ceil_div(problem.in_channels_per_group(), 4) * 4;
+  const int64_t stages = ceil_div(problem.batch * problem.output_positions(), kPortablePositions);
+  const int64_t most_splits = static_cast<int64_t>(kWorkspaceCap / sizeof(double)) / problem.w_numel();
+  PortablePlan best;
+  for (const PortableShape& shape : kPortableShapes) {
+    PortablePlan plan;
+    plan.shape = static_cast<int>(&shape - kPortableShapes);
+    plan.stages = stages;
+    plan.column_tiles = ceil_div(problem.out_channels_per_group(), shape.columns());
+    plan.row_tiles = ceil_div(rows, shape.rows());
+    const int64_t tiles = plan.column_tiles * plan.row_tiles * problem.groups;
+    const int64_t wanted = std::max<int64_t>(1, 4 * multiprocessors / tiles);
+    plan.splits = std::clamp<int64_t>(std::min(wanted, stages / 8), 1, std::max<int64_t>(most_splits, 1));
+    plan.blocks = tiles * plan.splits;
+    plan.workspace = static_cast<std::size_t>(problem.w_numel() * plan.splits) * sizeof(double);
+    plan.ms = wave_ms(plan, shape, 4.0 * static_cast<double>(ceil_div(stages, plan.splits)),
+                      config.precision == Precision::Float32, multiprocessors);
+    if (best.blocks == 0 || plan.ms < best.ms) best = plan;
+  }
+  best.ms = std::max(best.ms, problem.bytes(sizeof(float)) / 2e9) + 12e-3;
+  return best;
+}
+
+PortablePlan plan_of(const ConvProblem& problem, const ConvConfig& config) {
+  const int multiprocessors = current_device().multiprocessors;
+  return config.pass == ConvPass::BackwardWeight ? plan_weight(problem, config, multiprocessors)
+                                                 : plan_products(problem, config, multiprocessors);
+}
+
+bool supports(const ConvProblem& p, const ConvConfig& config) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (config.dtype != DType::Float32 || p.x_numel() == 0 || p.y_numel() == 0 || p.w_numel() == 0) return false;
+  const auto [least, most] = std::minmax(p.in_channels_per_group(), p.out_channels_per_group());
+  if (most < 8 || (p.groups > 1 && least < 8) || p.in_channels >= kMost || p.out_channels >= kMost) return false;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    for (const int64_t value : {p.stride[axis], p.dilation[axis] * p.kernel[axis], p.padding_before[axis]}) {
+      if (value < 0 || value >= kPortableExtent) return false;
+    }
+  }
+  int64_t phases = 1;
+  for (std::size_t axis = 0; axis < 3; ++axis) phases *= std::min(p.stride[axis], p.input[axis]);
+  if (config.pass == ConvPass::BackwardInput && phases > kMostPhases) return false;
+  if (p.input_positions() >= kMost || p.output_positions() >= kMost || p.taps() > kPortableMostTaps) return false;
+  if (current_device().major < 8) return false;
+  const PortablePlan plan = plan_of(p, config);
+  return plan.workspace <= kWorkspaceCap && plan.blocks < kMost && plan.stages < kMost;
+}
+
+std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
+  return plan_of(problem, config).workspace;
+}
+
+double predict_ms(const ConvProblem& problem, const ConvConfig& config) { return plan_of(problem, config).ms; }
+
+/// Lays weights out: [phase][group][stage][column][16], the 16 depths of a row as portable_fragments reads them, zeros
+/// where there are no such channels, taps and columns.
+__global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant__ PortableParams p, float* to) {
+  __shared__ PortableAxis axis[3];
+  const int phase = static_cast<int>(blockIdx.y);
+  const int residue[3] = {phase / p.phases[2] / p.phases[1], phase / p.phases[2] % p.phases[1], phase % p.phases[2]};
+  if (threadIdx.x < 3)
+    axis[threadIdx.x] =
+        portable_axis(p.plain.sizes, static_cast<int>(threadIdx.x), residue[threadIdx.x], p.plain.forward);
+  __syncthreads();
+  const int64_t taps = int64_t{axis[0].taps} * axis[1].taps * axis[2].taps, columns = p.column_tiles * p.tile_columns;
+  const int64_t count = p.groups * columns * p.stages * kPortableDepth;
+  const auto& k = p.plain.sizes.kernel;
+  for (int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x; index < count;
+       index += int64_t{gridDim.x} * kThreads) {
+    const int word = static_cast<int>(index % kPortableDepth);
+    const int64_t column = index / kPortableDepth % columns, stage = index / kPortableDepth / columns % p.stages;
+    const int64_t group = index / kPortableDepth / columns / p.stages;
+    const int64_t quad = stage * 4 + portable_quad_place(static_cast<int>(column % 8), word / 4);
+    float value = 0;
+    if (taps > 0 && column < p.columns && quad / taps * 4 + word % 4 < p.channels) {
+      const int64_t channel = quad / taps * 4 + word % 4, tap = quad % taps;
+      int64_t rest = tap, flat = 0, pitch = 1;
+      for (int a = 2; a >= 0; --a) {
+        flat += (axis[a].first_tap + rest % axis[a].taps * axis[a].tap_step) * pitch;
+        rest /= axis[a].taps;
+        pitch *= k[a];
+      }
+      const int64_t row = p.plain.forward ? (group * p.columns + column) * p.channels + channel
+                                          : (group * p.channels + channel) * p.columns + column;
+      value = p.plain.weights[row * p.plain.sizes.taps + flat];
+    }
+    to[int64_t{phase} * count + index] = value;
+  }
+}
+
+void run_products(const ConvProblem& problem, const ConvConfig& config, const PortablePlan& plan,
+                  const Operands& operands, cudaStream_t stream) {
+  const bool forward = config.pass == ConvPass::Forward;
+  const Sizes sizes(problem);
+  const PortableShape& shape = kPortableShapes[plan.shape];
+  PortableParams p{.plain = {sizes, static_cast<const float*>(forward ? operands.x : operands.y),
+                             static_cast<const float*>(operands.w), forward},
+                   .prepared = static_cast<const float*>(operands.workspace),
+                   .bias = forward && config.bias ? static_cast<const float*>(operands.bias) : nullptr,
+                   .target = static_cast<float*>(forward ? operands.y : operands.x),
+                   .activation = forward ? config.activation : Activation{},
+                   .phases = {},
+                   .source = {},
+                   .channels = static_cast<int>(forward ? sizes.in_per_group : sizes.out_per_group),
+                   .columns = static_cast<int>(forward ? sizes.out_per_group : sizes.in_per_group),
+                   .groups = static_cast<int>(problem.groups),
+                   .stages = static_cast<int>(plan.stages),
+                   .column_tiles = static_cast<int>(plan.column_tiles),
+                   .tile_columns = shape.columns(),
+                   .source_plane = forward ? sizes.input_positions : sizes.output_positions,
+                   .target_plane = forward ? sizes.output_positions : sizes.input_positions};
+  int64_t phases = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    p.phases[axis] = static_cast<int>(plan.phases[axis]);
+    p.source[axis] = static_cast<int>(forward ? sizes.input[axis] : sizes.output[axis]);
+    phases *= plan.phases[axis];
+  }
+  const int64_t words = static_cast<int64_t>(plan.workspace / sizeof(float)) / phases;
+  launch("conv portable prepare", prepare_kernel,
+         dim3(static_cast<unsigned>(std::min<int64_t>(ceil_div(words, kThreads), 1024)), static_cast<unsigned>(phases)),
+         dim3(kThreads), 0, stream, p, static_cast<float*>(operands.workspace));
+  const dim3 grid(static_cast<unsigned>(plan.blocks));
+  const auto multiply = config.precision == Precision::Float32 ? portable_multiply<3> : portable_multiply<1>;
+  multiply(plan.shape, p, grid, plan.most_taps, stream);
+}
+
+void run_weight(const ConvProblem& problem, const ConvConfig& config, const PortablePlan& plan,
+                const Operands& operands, cudaStream_t stream) {
+  const Sizes sizes(problem);
+  const PortableWeightParams p{
+      .sizes = sizes,
+      .x = static_cast<const float*>(operands.x),
+      .y = static_cast<const float*>(operands.y),
+      .partial = static_cast<double*>(operands.workspace),
+      .by_plane = FastDivide(static_cast<uint32_t>(sizes.output[1] * sizes.output[2])),
+      .by_width = FastDivide(static_cast<uint32_t>(sizes.output[2])),
+      .groups = static_cast<int>(problem.groups),
+      .splits = static_cast<int>(plan.splits),
+      .row_tiles = static_cast<int>(plan.row_tiles),
+      .column_tiles = static_cast<int>(plan.column_tiles),
+      .stages = plan.stages,
+      .source = {static_cast<int>(sizes.input[0]), static_cast<int>(sizes.input[1]), static_cast<int>(sizes.input[2])}};
+  const auto multiply =
+      config.precision == Precision::Float32 ? portable_multiply_weight<3> : portable_multiply_weight<1>;
+  multiply(plan.shape, p, dim3(static_cast<unsigned>(plan.blocks)), stream);
+  ordered_sum<float>(problem, operands, p.splits, stream);
+}
+
+void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  const PortablePlan plan = plan_of(problem, config);
+  (config.pass == ConvPass::BackwardWeight ? run_weight : run_products)(problem, config, plan, operands, stream);
+}
+
+}  // namespace
+
+const Algorithm kPortable{"portable", supports, workspace_bytes, predict_ms, run};
+
+}  // namespace halo::cuda::conv
