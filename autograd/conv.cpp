@@ -22,11 +22,16 @@ Tensor sum_per_channel(const Tensor& g) {
     return std::vector<Tensor>{grad.reshape(spread).expand(shape)};
   });
 }
-}  // namespace
 
-Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, const Tensor& bias) {
-  return record("conv_forward", {x, w, bias}, ops::conv_forward(problem, x, w, bias),
-                [problem, sx = SavedTensor(x), sw = SavedTensor(w)](const Tensor& g, const BackwardContext& context) {
+/// y = activation(x correlated with w + bias) in one pass; the activation's derivative must follow from y.
+Tensor forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, const Tensor& bias,
+               const Activation& activation, WeightUse use) {
+  const Tensor y = ops::conv_forward(problem, x, w, bias, activation, use);
+  const auto sy = activation.kind == ActivationKind::None ? SavedTensor() : SavedTensor::output(y);
+  return record("conv_forward", {x, w, bias}, y,
+                [problem, activation, sy, sx = SavedTensor(x), sw = SavedTensor(w)](const Tensor& upstream,
+                                                                                    const BackwardContext& context) {
+                  const Tensor g = activation_backward(activation, upstream, sy.unpack(context));
                   std::vector<Tensor> grads(3);
                   if (context.needs(0)) grads[0] = conv_backward_input(problem, g, sw.unpack(context));
                   if (context.needs(1)) grads[1] = conv_backward_weight(problem, sx.unpack(context), g);
@@ -35,8 +40,8 @@ Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w
                 });
 }
 
-Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias) {
-  return record("conv_backward_input", {g, w, bias}, ops::conv_backward_input(problem, g, w, bias),
+Tensor backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias, WeightUse use) {
+  return record("conv_backward_input", {g, w, bias}, ops::conv_backward_input(problem, g, w, bias, use),
                 [problem, sg = SavedTensor(g), sw = SavedTensor(w)](const Tensor& x, const BackwardContext& context) {
                   std::vector<Tensor> grads(3);
                   if (context.needs(0)) grads[0] = conv_forward(problem, x, sw.unpack(context));
@@ -44,6 +49,17 @@ Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Te
                   if (context.needs(2)) grads[2] = sum_per_channel(x);
                   return grads;
                 });
+}
+
+}  // namespace
+
+// Backward calls these two, so that a weight which trains is not taken for one that stays.
+Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, const Tensor& bias) {
+  return forward(problem, x, w, bias, {}, WeightUse::Once);
+}
+
+Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias) {
+  return backward_input(problem, g, w, bias, WeightUse::Once);
 }
 
 Tensor conv_backward_weight(const ConvProblem& problem, const Tensor& x, const Tensor& g) {
@@ -67,16 +83,17 @@ Tensor conv(const char* op, int rank, const Tensor& input, const Tensor& weight,
   check_rank(op, input, rank);
   check_same_dtype_and_device(op, {{"input", input}, {"weight", weight}, {"bias", bias}});
   const auto problem = ConvProblem::conv(op, input.shape(), weight.shape(), options);
-  if (autograd::should_record({input, weight, bias}))
+  if (autograd::should_record({input, weight, bias}) && !has_derivative_of_result(activation))
     return activate(conv_forward(problem, input, weight, bias), activation);
-  return ops::conv_forward(problem, input, weight, bias, activation);
+  return forward(problem, input, weight, bias, activation, autograd::weight_use(weight));
 }
 
 Tensor conv_transpose(const char* op, int rank, const Tensor& input, const Tensor& weight, const Tensor& bias,
                       const ConvOptions& options) {
   check_rank(op, input, rank);
   check_same_dtype_and_device(op, {{"input", input}, {"weight", weight}, {"bias", bias}});
-  return conv_backward_input(ConvProblem::transposed(op, input.shape(), weight.shape(), options), input, weight, bias);
+  return backward_input(ConvProblem::transposed(op, input.shape(), weight.shape(), options), input, weight, bias,
+                        autograd::weight_use(weight));
 }
 
 }  // namespace

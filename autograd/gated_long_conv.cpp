@@ -79,11 +79,12 @@ Grads composed(const Grads& in) {
 }  // namespace
 
 Tensor gated_long_conv(const Tensor& projections, const Tensor& projection_bias, const Tensor& short_weight,
-                       const Tensor& short_bias, const Tensor& filter, const Tensor& skip) {
+                       const Tensor& short_bias, const Tensor& filter, const Tensor& skip, WeightUse filter_use) {
   const Problem problem = Problem::make(projections, short_weight, filter);
   const Grads in{projections, projection_bias, short_weight, short_bias, filter, skip};
   const auto x = ops::token_filter_forward(problem.tokens, token_operands(problem, in));
-  const Tensor y = ops::long_conv_forward(problem.sequences, sequence_operands(in, x));
+  const Tensor y =
+      ops::long_conv_forward(problem.sequences, sequence_operands(in, x), LongConvMethod::Auto, filter_use);
   std::vector<SavedTensor> saved;
   for (const Tensor& t : in) saved.emplace_back(t);
   return record(kOp, in, view::dense(view::transpose(y, 1, 2)),

@@ -77,8 +77,8 @@ Grads differentiable_backward(const Form& form, const LongConvTensors& in, const
 Tensor long_conv(const Tensor& input, const Tensor& weight, const Tensor& skip, const LongConvOptions& options) {
   const auto problem = LongConvProblem::make("long_conv", input.shape().vec(), weight.shape().vec(), options.causal);
   const Form form{problem, options.method};
-  const Tensor y =
-      ops::long_conv_forward(problem, {input, weight, skip, options.gate_in, options.gate_out}, options.method);
+  const Tensor y = ops::long_conv_forward(problem, {input, weight, skip, options.gate_in, options.gate_out},
+                                          options.method, autograd::weight_use(weight));
   return record("long_conv", {input, weight, skip, options.gate_in, options.gate_out}, y,
                 [form, sx = SavedTensor(input), sw = SavedTensor(weight), ss = SavedTensor(skip),
                  si = SavedTensor(options.gate_in),

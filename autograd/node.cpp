@@ -138,6 +138,11 @@ bool should_record(const std::vector<Tensor>& inputs) {
   return false;
 }
 
+WeightUse weight_use(const Tensor& weight) {
+  const bool parameter = state_of(weight) != nullptr && weight.is_leaf();
+  return parameter && !grad_enabled() ? WeightUse::Again : WeightUse::Once;
+}
+
 void record(const char* name, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
             Backward backward) {
   if (!should_record(inputs)) return;

@@ -5,6 +5,7 @@
 #include <halo/core/precision.h>
 #include <halo/core/stream.h>
 #include <halo/core/tensor.h>
+#include <halo/ops/weight_use.h>
 
 #include <functional>
 #include <memory>
@@ -104,6 +105,10 @@ class SavedTensor {
 
 /// Whether recording is on and any of `inputs` wants a gradient.
 bool should_record(const std::vector<Tensor>& inputs);
+
+/// Again for a parameter (a leaf that was made to require a gradient, frozen or not) while nothing is recorded, as in
+/// inference; else Once.
+WeightUse weight_use(const Tensor& weight);
 
 /// Makes `outputs` (fresh results of plain ops) the outputs of a new node named `name` with the given inputs. Does
 /// nothing where should_record is false. A closure with one upstream gradient may take `const Tensor&`.

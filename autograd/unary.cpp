@@ -75,4 +75,23 @@ Tensor activate(const Tensor& x, const Activation& activation) {
   fail<InternalError>("activate: unknown activation");
 }
 
+bool has_derivative_of_result(const Activation& activation) {
+  switch (activation.kind) {
+    case ActivationKind::None:
+    case ActivationKind::Relu: return true;
+    case ActivationKind::LeakyRelu: return activation.slope >= 0;  // then the result has the argument's sign
+    default: return false;
+  }
+}
+
+Tensor activation_backward(const Activation& activation, const Tensor& g, const Tensor& y) {
+  switch (activation.kind) {
+    case ActivationKind::None: return g;
+    case ActivationKind::Relu: return derivative(UnaryOp::Relu, 1, g, y, {});
+    case ActivationKind::LeakyRelu:
+      return derivative(UnaryOp::LeakyRelu, 1, g, y, {static_cast<double>(activation.slope)});
+    default: fail<InternalError>("activation_backward: expected an activation with a derivative of its result");
+  }
+}
+
 }  // namespace halo

@@ -34,5 +34,9 @@ Tensor scale(const Tensor& x, double factor);
 Tensor shift(const Tensor& x, double summand);
 /// The activation that kernels can fuse, as a function of its own.
 Tensor activate(const Tensor& x, const Activation& activation);
+/// Whether the result of an activation tells its derivative, so that its argument need not be kept.
+bool has_derivative_of_result(const Activation& activation);
+/// The gradient of the argument of such an activation from that of its result `y`.
+Tensor activation_backward(const Activation& activation, const Tensor& g, const Tensor& y);
 
 }  // namespace halo

@@ -9,6 +9,7 @@
 #include <halo/nn/models/hyena_decoder.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -112,6 +113,30 @@ Figures alexnet(const Setting& setting) {
   return meter.with_peak(model);
 }
 
+/// Milliseconds of single layers on one image, replayed as graphs: inference as one would serve it.
+Figures layers_at_batch_1(const Setting& setting) {
+  constexpr int kCalls = 20;  // a graph
+  const Device device = setting.device;
+  const NoGradGuard no_grad;
+  Figures figures;
+  for (const auto& [in, out, size, kernel] : {std::array<int64_t, 4>{64, 64, 56, 3},
+                                              {128, 128, 28, 3},
+                                              {256, 256, 14, 3},
+                                              {512, 512, 7, 3},
+                                              {1024, 256, 14, 1}}) {
+    nn::Conv2d layer(in, out, kernel, {.padding = kernel / 2, .activation = {ActivationKind::Relu}});
+    layer.to(device);
+    const Tensor x = randn({1, in, size, size}, {.device = device});
+    std::function<void()> body = [&] {
+      for (int i = 0; i < kCalls; ++i) layer(x);
+    };
+    body();
+    if (device.is_cuda()) body = [graph = cuda::Graph::capture(device, body)] { graph.replay(); };
+    figures.emplace_back(concat(in, "_", out, "_", size, "_k", kernel), median_ms(device, 100, body) / kCalls);
+  }
+  return figures;
+}
+
 Figures hyena(const Setting& setting, int64_t d_model, int64_t layers, int64_t length, int64_t batch) {
   const Device device = setting.device;
   Meter meter(setting);
@@ -160,6 +185,7 @@ std::vector<Case> cases(const Setting& setting) {
   for (const Precision precision : {Precision::Float32, Precision::TF32}) {
     const std::string suffix = precision == Precision::Float32 ? "_fp32" : "_tf32";
     list.push_back({"alexnet" + suffix + "_nchw", precision, [=] { return alexnet(setting); }});
+    list.push_back({"conv_b1" + suffix, precision, [=] { return layers_at_batch_1(setting); }});
     const auto add = [&](int64_t d_model, int64_t layers, int64_t length, int64_t batch) {
       const std::string name = concat("hyena_d", d_model, "_n", layers, "_L", length, "_B", batch, suffix);
       list.push_back({name, precision, [=] { return hyena(setting, d_model, layers, length, batch); }});

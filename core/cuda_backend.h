@@ -23,6 +23,9 @@ int device_count();
 /// One line on why device_count() is 0 (build, driver version found and needed), or the GPU's name.
 std::string describe(int device);
 
+/// Whether this thread is recording a graph (cuda/graph.h) instead of running what it queues.
+bool recording_graph();
+
 Allocator& allocator(int device);
 std::shared_ptr<void> create_stream(int device);
 void synchronize_stream(int device, void* stream);

@@ -7,10 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 namespace halo {
 
-class Storage {
+/// What a backend keeps with a storage's bytes and drops with them.
+struct StorageAttachment {
+  virtual ~StorageAttachment() = default;
+};
+
+class Storage : public std::enable_shared_from_this<Storage> {
  public:
   /// `bytes` from the device's allocator, given back when the last tensor on it goes.
   Storage(std::size_t bytes, Device device);
@@ -26,7 +34,13 @@ class Storage {
 
   /// Counts in-place changes, so that autograd can tell a saved value that was changed.
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
-  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+  void bump_version();
+
+  /// False where others may change the bytes without telling: memory of somebody else, or lent to somebody.
+  bool is_private() const { return allocator_ != nullptr && !lent_.load(std::memory_order_relaxed); }
+  void lend() { lent_ = true; }
+  /// What the backend keeps here, made by the first call.
+  StorageAttachment& attachment(std::unique_ptr<StorageAttachment> (*make)());
 
  private:
   void* data_ = nullptr;
@@ -35,6 +49,23 @@ class Storage {
   Allocator* allocator_ = nullptr;
   std::function<void()> release_;
   std::atomic<uint64_t> version_{0};
+  std::atomic<bool> lent_{false};
+  std::once_flag attach_once_;
+  std::unique_ptr<StorageAttachment> attachment_;
+};
+
+/// Takes down which storages this thread changes in place while it lives: a captured graph changes them again.
+class ChangeLog {
+ public:
+  ChangeLog();
+  ~ChangeLog();
+  ChangeLog(const ChangeLog&) = delete;
+  ChangeLog& operator=(const ChangeLog&) = delete;
+
+  std::vector<std::weak_ptr<Storage>> changed;
+
+ private:
+  ChangeLog* outer_;
 };
 
 }  // namespace halo

@@ -37,6 +37,7 @@ namespace {
 
 int device_count() { return 0; }
 std::string describe(int) { return "no GPU: this Halo was built without CUDA"; }
+bool recording_graph() { return false; }
 Allocator& allocator(int) { absent(); }
 std::shared_ptr<void> create_stream(int) { absent(); }
 void synchronize_stream(int, void*) { absent(); }
@@ -53,10 +54,13 @@ void copy_elements(const Tensor&, const Tensor&) { absent(); }
 void fill(const Tensor&, const Scalar&) { absent(); }
 Tensor random(Distribution, PhiloxState, const Shape&, const TensorOptions&) { absent(); }
 
-void conv_forward(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&, const Activation&, const Tensor&) {
+void conv_forward(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&, const Activation&, WeightUse,
+                  const Tensor&) {
   absent();
 }
-void conv_backward_input(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
+void conv_backward_input(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&, WeightUse, const Tensor&) {
+  absent();
+}
 void conv_backward_weight(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
 void sum_per_channel(const Tensor&, const Tensor&) { absent(); }
 void unary(UnaryOp, UnaryParams, const Tensor&, const Tensor&) { absent(); }
@@ -116,7 +120,9 @@ void row_norm_backward(const RowNormProblem&, const Tensor&, const Tensor&, cons
                        const NormGrads&) {
   absent();
 }
-void long_conv_forward(const LongConvProblem&, LongConvMethod, const LongConvTensors&, const Tensor&) { absent(); }
+void long_conv_forward(const LongConvProblem&, LongConvMethod, const LongConvTensors&, WeightUse, const Tensor&) {
+  absent();
+}
 void long_conv_backward(const LongConvProblem&, LongConvMethod, const LongConvTensors&, const Tensor&,
                         const LongConvTensors&) {
   absent();

@@ -47,6 +47,7 @@ Managed* export_tensor(const Tensor& tensor) {
                               .shape = owner->shape.begin(),
                               .strides = owner->strides.begin(),
                               .byte_offset = 0};
+  tensor.storage()->lend();
   owner->managed.manager_ctx = owner.get();
   owner->managed.deleter = [](Managed* self) { delete static_cast<Export<Managed>*>(self->manager_ctx); };
   return &owner.release()->managed;

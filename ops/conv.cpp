@@ -17,10 +17,15 @@ void check_bias(const char* op, const Tensor& bias, int64_t channels) {
 
 Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
 
+/// A copy of the weight, made for one call, is not used again.
+WeightUse use_of(const Tensor& dense, const Tensor& w, WeightUse use) {
+  return dense.storage() == w.storage() && !is_half(w.dtype()) ? use : WeightUse::Once;
+}
+
 }  // namespace
 
 Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, const Tensor& bias,
-                    const Activation& activation) {
+                    const Activation& activation, WeightUse use) {
   constexpr const char* op = "conv_forward";
   check_same_dtype_and_device(op, {{"input", x}, {"weight", w}, {"bias", bias}});
   check_shape(op, "input", x, problem.x_shape());
@@ -29,11 +34,12 @@ Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
   run_backend("conv_forward", x.device(), cpu::conv_forward, cuda::conv_forward, problem, dense_x, dense_w, dense_bias,
-              activation, writes(y));
+              activation, use_of(dense_w, w, use), writes(y));
   return y;
 }
 
-Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias) {
+Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias,
+                           WeightUse use) {
   constexpr const char* op = "conv_backward_input";
   check_same_dtype_and_device(op, {{"grad_output", g}, {"weight", w}, {"bias", bias}});
   check_shape(op, "grad_output", g, problem.y_shape());
@@ -42,7 +48,7 @@ Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Te
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
   run_backend("conv_backward_input", g.device(), cpu::conv_backward_input, cuda::conv_backward_input, problem, dense_g,
-              dense_w, dense_bias, writes(x));
+              dense_w, dense_bias, use_of(dense_w, w, use), writes(x));
   return x;
 }
 

@@ -36,14 +36,18 @@ void need(const char* op, const char* argument, const Tensor& t) {
 
 }  // namespace
 
-Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& operands, LongConvMethod method) {
+Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& operands, LongConvMethod method,
+                         WeightUse use) {
   constexpr const char* op = "long_conv";
   need(op, "input", operands.x);
   need(op, "weight", operands.weight);
   const LongConvTensors dense = checked(op, problem, operands, {});
+  const auto same_memory = [](const Tensor& a, const Tensor& b) { return !a.defined() || a.storage() == b.storage(); };
+  const bool copied =
+      !same_memory(operands.weight, dense.weight) || !same_memory(operands.skip, dense.skip);  // for this call alone
   Tensor y = empty(dense.x.shape(), dense.x.options());
   run_backend<HalfKernels::Cuda>("long_conv_forward", y.device(), cpu::long_conv_forward, cuda::long_conv_forward,
-                                 problem, method, dense, writes(y));
+                                 problem, method, dense, copied ? WeightUse::Once : use, writes(y));
   return y;
 }
 

@@ -3,6 +3,7 @@
 
 #include <halo/core/tensor.h>
 #include <halo/ops/long_conv_problem.h>
+#include <halo/ops/weight_use.h>
 
 #include <cstdint>
 
@@ -28,7 +29,7 @@ namespace ops {
 
 /// y [B, H, L]. @throws ArgumentError where a shape is not the problem's, or dtypes or devices differ.
 Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& operands,
-                         LongConvMethod method = LongConvMethod::Auto);
+                         LongConvMethod method = LongConvMethod::Auto, WeightUse use = WeightUse::Once);
 
 /// Which gradients to compute.
 struct LongConvWanted {

@@ -190,6 +190,11 @@ struct BlockWork {
     const int64_t row = outer * args.sizes.channel_count + task.channel;
     return residues + ((row << args.sizes.log_residues) + task.residue) * Shape::kSize + thread;
   }
+  /// This task's part of args.spectra.
+  __device__ C* spectrum() const {
+    const int64_t row = args.sizes.first_channel + task.channel;
+    return args.spectra + ((row << args.sizes.log_residues) + task.residue) * Shape::kSize + thread;
+  }
   __device__ RowSpan span(int64_t b, int first = 0) const {
     return {args.sizes.row(b, task.channel) + first + thread, kThreads, args.sizes.length - first - thread};
   }
@@ -304,10 +309,11 @@ struct BlockWork {
   /// What happens to a spectrum; `slots` are this thread's own places, so nothing here needs a barrier. Returns whether
   /// an inverse transform follows.
   __device__ bool product(C (&v)[kElements], Step step, bool first, C* slots) const {
-    C* filter = slots;
+    C* filter = args.spectra ? spectrum() : slots;
     C* input = slots + Shape::kSize;
     C* sum = slots + 2 * Shape::kSize;
     if (step == Step::Filter) {
+      if (args.spectra && !task.live) return false;  // it would write another's
       const Real scale = Real(1) / static_cast<Real>(args.sizes.points());
 #pragma unroll
       for (int e = 0; e < kElements; ++e) filter[e * kThreads] = {v[e].re * scale, v[e].im * scale};
@@ -354,7 +360,7 @@ __global__ void __launch_bounds__(Shape::kBlock, Shape::kBlocksPerMultiprocessor
   C* shared = reinterpret_cast<C*>(shared_bytes) + row * Shape::kRowStride;
   C* near = reinterpret_cast<C*>(shared_bytes) + Shape::kRows * Shape::kRowStride + threadIdx.x;
   C* slots = args.slots + (int64_t{blockIdx.x} * Shape::kRows + row) * args.slot_count * Shape::kSize + thread;
-  const int steps_a_row = (args.input_step ? 1 : 0) + (args.grad_step ? 1 : 0);
+  const int steps_a_row = args.input_step && args.grad_step ? 2 : 1;
   const int last = args.rows_per_chunk * steps_a_row;
 
   for (int64_t base = int64_t{blockIdx.x} * Shape::kRows; base < args.tasks;

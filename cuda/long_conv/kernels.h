@@ -63,7 +63,8 @@ struct BlockArgs {
   int chunks, rows_per_chunk;  // the batch in pieces, each a task of its own
   int64_t tasks;               // chunks x channel_count x residues
   bool input_step, input_inverse, grad_step, grad_inverse, weight_grad;
-  __host__ __device__ bool filter_step() const { return input_inverse || grad_inverse; }
+  bool make_spectra;  // nothing but the filters' spectra; rows_per_chunk is 0
+  __host__ __device__ bool filter_step() const { return make_spectra || (!spectra && (input_inverse || grad_inverse)); }
   RowIn input, grad;
   RowOut input_out, grad_out;
   Filter filter;
@@ -74,6 +75,7 @@ struct BlockArgs {
   Complex<Real>*input_residues, *grad_residues, *filter_residues, *weight_grad_residues;
   Complex<Real>* slots;  // [grid x rows a block][slot_count][block]: spectra of filter, input and weight gradient
   int slot_count;
+  Complex<Real>* spectra;  // of the filters, [channels, residues, block]; or null: each task makes its own in its slot
   Tables<Real> tables;
 };
 

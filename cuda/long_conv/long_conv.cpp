@@ -22,10 +22,12 @@ constexpr int64_t kResidueBytes = int64_t{512} << 20;
 struct Steps {
   bool input = false, input_inverse = false, grad = false, grad_inverse = false, weight_grad = false;
   bool weight_in_place = false;  ///< one chunk's sums may go where the weight's gradient is wanted
+  bool make_spectra = false;     ///< the filters' transforms and nothing else
   int64_t residue_rows(int64_t batch) const { return batch * ((input ? 1 : 0) + (grad ? 1 : 0)) + 1; }
 };
 
 Steps forward_steps() { return {.input = true, .input_inverse = true}; }
+Steps prepare_steps() { return {.make_spectra = true}; }
 
 Steps backward_steps(const LongConvOperands& a, const LongConvGrads& g) {
   const DType sums = a.dtype == DType::Float64 ? DType::Float64 : DType::Float32;
@@ -115,6 +117,40 @@ Complex<Real>* take_points(Carver& carver, int64_t count) {
   return reinterpret_cast<Complex<Real>*>(carver.take<Pair<Real>>(count));
 }
 
+template <class Real>
+Sizes sizes_of(const LongConvOperands& a) {
+  const LongConvProblem& p = a.problem;
+  Sizes s{.batch = p.batch,
+          .channels = p.channels,
+          .first_channel = 0,
+          .channel_count = p.channels,
+          .length = static_cast<int>(p.length),
+          .kernel = static_cast<int>(p.kernel),
+          .center = static_cast<int>(p.center()),
+          .block = block_for<Real>(p.length),
+          .log_residues = 0,
+          .dtype = a.dtype,
+          .weight_dtype = a.weight_dtype};
+  while (s.points() < s.length) ++s.log_residues;
+  return s;
+}
+
+/// What is made once for many calls: twiddles and the filters' spectra.
+template <class Real>
+struct Prepared {
+  Tables<Real> tables{};
+  Complex<Real>* spectra = nullptr;
+  std::size_t bytes = 0;
+
+  Prepared(const Sizes& s, const void* memory) {
+    Carver carver(const_cast<void*>(memory));
+    Complex<Real>* base = take_points<Real>(carver, table_points<Real>(s.block, s.log_residues));
+    if (memory) tables = place_tables(s.block, s.log_residues, base);
+    spectra = take_points<Real>(carver, s.channels * s.points());
+    bytes = carver.used();
+  }
+};
+
 /// One pass laid out: arguments of the block kernel with every workspace pointer set, and the launches' extents.
 template <class Real>
 struct Plan {
@@ -124,23 +160,13 @@ struct Plan {
   int rows_per_block = 1;
   Real* own_sums = nullptr;
   bool in_place = false;  ///< the weight's gradient itself takes the sums
+  bool make_tables = true;
   std::size_t workspace_bytes = 0;
 
   Plan(const LongConvOperands& a, const Steps& steps, void* workspace) {
     const LongConvProblem& p = a.problem;
     Sizes& s = args.sizes;
-    s = {.batch = p.batch,
-         .channels = p.channels,
-         .first_channel = 0,
-         .channel_count = p.channels,
-         .length = static_cast<int>(p.length),
-         .kernel = static_cast<int>(p.kernel),
-         .center = static_cast<int>(p.center()),
-         .block = block_for<Real>(p.length),
-         .log_residues = 0,
-         .dtype = a.dtype,
-         .weight_dtype = a.weight_dtype};
-    while (s.points() < s.length) ++s.log_residues;
+    s = sizes_of<Real>(a);
     const int64_t points = s.points();
     const BlockGeometry geometry = block_geometry<Real>(s.block);
     rows_per_block = geometry.rows_per_block;
@@ -163,21 +189,33 @@ struct Plan {
     args.grad_step = steps.grad;
     args.grad_inverse = steps.grad_inverse;
     args.weight_grad = steps.weight_grad;
+    args.make_spectra = steps.make_spectra;
+    if (args.make_spectra) {
+      args.chunks = 1;
+      args.rows_per_chunk = 0;
+    }
     args.slot_count = steps.weight_grad ? 3 : 1;
     const int64_t tasks = int64_t{args.chunks} * group * s.residues();
     const int64_t in_flight = int64_t{processors} * geometry.blocks_per_multiprocessor * rows_per_block;
     slots = static_cast<int>(std::min((tasks + rows_per_block - 1) / rows_per_block * rows_per_block, in_flight));
 
     Carver carver(workspace);
-    Complex<Real>* tables = take_points<Real>(carver, table_points<Real>(s.block, s.log_residues));
-    if (workspace) args.tables = place_tables(s.block, s.log_residues, tables);
+    if (a.prepared) {
+      const Prepared<Real> made(s, a.prepared);
+      args.tables = made.tables;
+      args.spectra = made.spectra;
+      make_tables = false;
+    } else if (!steps.make_spectra) {
+      Complex<Real>* tables = take_points<Real>(carver, table_points<Real>(s.block, s.log_residues));
+      if (workspace) args.tables = place_tables(s.block, s.log_residues, tables);
+    }
     args.slots = take_points<Real>(carver, int64_t{slots} * args.slot_count * s.block);
     if (s.log_residues > 0) {
       if (args.split_first ? steps.input : steps.input_inverse)
         args.input_residues = take_points<Real>(carver, p.batch * group * points);
       if (args.split_first ? steps.grad : steps.grad_inverse)
         args.grad_residues = take_points<Real>(carver, p.batch * group * points);
-      if (args.split_first) args.filter_residues = take_points<Real>(carver, group * points);
+      if (args.split_first && !a.prepared) args.filter_residues = take_points<Real>(carver, group * points);
       args.weight_grad_residues = args.filter_residues;  // read before it is written, unless other chunks read it too
       if (steps.weight_grad && (args.chunks > 1 || !args.split_first)) {
         args.weight_grad_residues = take_points<Real>(carver, args.chunks * group * points);
@@ -190,7 +228,7 @@ struct Plan {
 
   void run(cudaStream_t stream) {
     const Sizes whole = args.sizes;
-    launch_tables(whole, args.tables, stream);
+    if (make_tables) launch_tables(whole, args.tables, stream);
     for (int64_t first = 0; first < whole.channels; first += group) {
       args.sizes.first_channel = first;
       args.sizes.channel_count = std::min(group, whole.channels - first);
@@ -258,6 +296,29 @@ void long_conv_forward(const LongConvOperands& a, void* output, void* workspace,
     Plan<decltype(real)> plan(a, forward_steps(), workspace);
     plan.args.input = {a.x, a.gate_in};
     plan.args.input_out = {output, a.gate_out, nullptr, nullptr};
+    plan.args.filter = {a.weight, a.skip};
+    plan.run(stream);
+  });
+}
+
+std::size_t long_conv_prepared_bytes(const LongConvOperands& a) {
+  check_operands("long_conv_prepare", a);
+  return dispatch_compute(
+      a.dtype, [&](auto real) { return Prepared<decltype(real)>(sizes_of<decltype(real)>(a), nullptr).bytes; });
+}
+
+std::size_t long_conv_prepare_workspace(const LongConvOperands& a) {
+  return dispatch_compute(a.dtype,
+                          [&](auto real) { return Plan<decltype(real)>(a, prepare_steps(), nullptr).workspace_bytes; });
+}
+
+void long_conv_prepare(const LongConvOperands& a, void* prepared, void* workspace, cudaStream_t stream) {
+  check_operands("long_conv_prepare", a);
+  dispatch_compute(a.dtype, [&](auto real) {
+    Plan<decltype(real)> plan(a, prepare_steps(), workspace);
+    const Prepared<decltype(real)> made(plan.args.sizes, prepared);
+    plan.args.tables = made.tables;
+    plan.args.spectra = made.spectra;
     plan.args.filter = {a.weight, a.skip};
     plan.run(stream);
   });

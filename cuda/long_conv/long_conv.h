@@ -31,6 +31,7 @@ struct LongConvOperands {
   const void* skip = nullptr;           ///< [H] or null (none)
   const void* gate_in = nullptr;        ///< [B, H, L] or null (ones)
   const void* gate_out = nullptr;       ///< [B, H, L] or null (ones)
+  const void* prepared = nullptr;  ///< what long_conv_prepare made of weight and skip, if it was kept; forward only
 };
 
 /// What backward reads and writes. Null gradients are not computed, nor is what only they need.
@@ -46,6 +47,12 @@ struct LongConvGrads {
 /// Bytes of workspace, on the current device. @throws ArgumentError for sizes or types out of range.
 std::size_t long_conv_forward_workspace(const LongConvOperands& operands);
 std::size_t long_conv_backward_workspace(const LongConvOperands& operands, const LongConvGrads& grads);
+
+/// Transforms the filters (weight and skip), once for long_conv_forward with any batch and gates; `prepared` is aligned
+/// to 256 bytes.
+std::size_t long_conv_prepared_bytes(const LongConvOperands& operands);
+std::size_t long_conv_prepare_workspace(const LongConvOperands& operands);
+void long_conv_prepare(const LongConvOperands& operands, void* prepared, void* workspace, cudaStream_t stream);
 
 /// output [B, H, L]; must not overlap any operand. `workspace` is aligned to 256 bytes.
 /// @throws ArgumentError before any launch.

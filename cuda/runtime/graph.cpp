@@ -6,12 +6,15 @@
 
 #include "allocator.h"
 #include "device.h"
+#include "kept.h"
 
 namespace halo::cuda {
 
 struct Graph::State {
   Stream stream;  ///< recorded on it; its blocks belong to the graph
   cudaGraphExec_t executable = nullptr;
+  KeptUses kept;                                ///< what it reads that was made of weights before
+  std::vector<std::weak_ptr<Storage>> changed;  ///< what it changes in place
 
   explicit State(Device device) : stream(Stream::create(device)) {}
   ~State() {
@@ -70,7 +73,10 @@ Graph Graph::capture(Device device, const std::function<void()>& body) {
   Recording recording(caching_allocator(device.index), static_cast<cudaStream_t>(state->stream.handle()));
   {
     const StreamGuard guard(state->stream);
+    const KeptRecorder recorder(state->kept);
+    ChangeLog log;
     body();
+    state->changed = std::move(log.changed);
   }
   check(cudaGraphInstantiate(&state->executable, recording.finish(), 0), "Graph::capture");
   return Graph(std::move(state));
@@ -78,7 +84,11 @@ Graph Graph::capture(Device device, const std::function<void()>& body) {
 
 void Graph::replay() const {
   const DeviceScope scope(state_->stream.device());
+  for (const auto& kept : state_->kept) kept->update(scope.stream());
   check(cudaGraphLaunch(state_->executable, scope.stream()), "Graph::replay");
+  for (const auto& changed : state_->changed) {
+    if (const auto storage = changed.lock()) storage->bump_version();
+  }
 }
 
 }  // namespace halo::cuda

@@ -35,16 +35,16 @@ void destroy_stream(int device, cudaStream_t stream) {
   cudaStreamDestroy(stream);
 }
 
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone;
-}
-
 bool may_have_work(cudaStream_t stream) {
   return !is_capturing(stream) && cudaStreamQuery(stream) == cudaErrorNotReady;
 }
 
 }  // namespace
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone;
+}
 
 Event::Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create event"); }
 

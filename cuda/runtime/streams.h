@@ -24,6 +24,9 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+/// Whether what is queued on `stream` is recorded instead of run.
+bool is_capturing(cudaStream_t stream);
+
 /// Streams of `device` other than `home` that have work left: those made and not yet destroyed, and the default stream.
 /// None in a program that makes no stream. Streams being captured are left out, as what they record runs later, and a
 /// `home` being captured has no others, as its blocks are its graph's alone.

@@ -39,10 +39,13 @@ Tensor HyenaOperator::forward_without_biases(const Tensor& projections) {
   const bool fused = options_.order == 2 && options_.short_filter <= TokenFilterProblem::kMaxKernel &&
                      !(is_training() && options_.dropout > 0) && projections.dtype() != DType::BFloat16 &&
                      projections.dtype() != DType::Float16;
-  const Tensor mixed =
-      fused ? gated_long_conv(projections, in_proj_.bias, short_filter_.weight, short_filter_.bias,
-                              filter_fn_.filters(projections.size(1)).flatten(0, 1), filter_fn_.skips().flatten())
-            : recurrence((projections + in_proj_.bias).transpose(1, 2)).transpose(1, 2);
+  if (!fused) {
+    const Tensor mixed = recurrence((projections + in_proj_.bias).transpose(1, 2)).transpose(1, 2);
+    return linear(mixed, out_proj_.weight);
+  }
+  const Tensor filters = filter_fn_.filters(projections.size(1));
+  const Tensor mixed = gated_long_conv(projections, in_proj_.bias, short_filter_.weight, short_filter_.bias,
+                                       filters.flatten(0, 1), filter_fn_.skips().flatten(), filter_fn_.use_of(filters));
   return linear(mixed, out_proj_.weight);
 }
 

@@ -5,8 +5,10 @@
 #include <halo/nn/conv.h>
 #include <halo/nn/layers.h>
 #include <halo/nn/norm.h>
+#include <halo/ops/weight_use.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace halo::models {
@@ -38,8 +40,11 @@ struct HyenaOptions {
 class HyenaFilter : public nn::Module {
  public:
   explicit HyenaFilter(const HyenaOptions& options);
-  /// The first `length` taps of each filter: [order - 1, d_model, length].
+  /// The first `length` taps of each filter: [order - 1, d_model, length]. Where nothing is recorded they are kept
+  /// (those of one length, 64 MiB at most) until a parameter changes: do not change them.
   Tensor filters(int64_t length);
+  /// Again for what filters() returned and keeps.
+  WeightUse use_of(const Tensor& filters) const;
   /// The skip weights: [order - 1, d_model].
   Tensor skips();
 
@@ -72,11 +77,16 @@ class HyenaFilter : public nn::Module {
   };
   /// [(order - 1) d_model, ...] to [order - 1, d_model, ...].
   Tensor by_order(const Tensor& bank) const;
+  Tensor compute(int64_t length);
+  /// All that compute() reads.
+  std::vector<Tensor> sources() const;
+  struct Memory;
 
   HyenaOptions options_;
   ImplicitFilter& implicit_filter_;
   PositionalEmbedding& pos_emb_;
   Modulation& modulation_;
+  std::shared_ptr<Memory> memory_;
 };
 
 /// u [B, L, d_model] to [B, min(L, l_max), d_model]. With the projections x_0 ... x_{order-1}, v of u, each after a

@@ -1,12 +1,19 @@
 #include <halo/autograd/arithmetic.h>
 #include <halo/autograd/concat.h>
+#include <halo/autograd/grad_mode.h>
 #include <halo/autograd/hyena_filter.h>
 #include <halo/autograd/matmul.h>
+#include <halo/core/cuda_backend.h>
 #include <halo/core/error.h>
+#include <halo/core/precision.h>
+#include <halo/core/stream.h>
 #include <halo/nn/models/hyena.h>
 
+#include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <numbers>
+#include <optional>
 
 namespace halo::models {
 namespace {
@@ -72,12 +79,66 @@ Tensor HyenaFilter::ImplicitFilter::forward(const Tensor& x) {
   return (*last)(h);
 }
 
+/// The filters that inference asked for last, and what they were computed from.
+struct HyenaFilter::Memory {
+  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
+  bool keeps(const Tensor& filters) {
+    const std::lock_guard lock(mutex_);
+    return kept_.defined() && kept_.is_same(filters);
+  }
+  Tensor filters(HyenaFilter& from, int64_t length) {
+    const std::lock_guard lock(mutex_);
+    std::vector<Source> now;
+    for (const Tensor& t : from.sources()) now.push_back({t.storage(), t.storage()->version()});
+    if (kept_.defined() && length_ == length && precision_ == precision() && same(now)) {
+      const Stream stream = current_stream(kept_.device());
+      if (!(stream == *stream_)) stream.wait(*stream_);
+      return kept_;
+    }
+    kept_ = {};
+    const Tensor result = from.compute(length);
+    const auto is_private = [](const Source& s) { return s.storage.lock()->is_private(); };
+    if (result.nbytes() > kMostBytes || !std::ranges::all_of(now, is_private)) return result;
+    kept_ = result;
+    version_ = result.storage()->version();
+    length_ = length;
+    precision_ = precision();
+    stream_ = current_stream(result.device());
+    sources_ = std::move(now);
+    return result;
+  }
+
+ private:
+  struct Source {
+    std::weak_ptr<Storage> storage;
+    uint64_t version;
+  };
+
+  /// Whether these are the sources of what is kept, and nobody changed that either.
+  bool same(const std::vector<Source>& now) const {
+    return kept_.storage()->version() == version_ &&
+           std::ranges::equal(now, sources_, [](const Source& a, const Source& b) {
+             return a.version == b.version && a.storage.lock() == b.storage.lock();
+           });
+  }
+
+  std::mutex mutex_;
+  Tensor kept_;
+  uint64_t version_ = 0;
+  int64_t length_ = 0;
+  Precision precision_{};
+  std::optional<Stream> stream_;
+  std::vector<Source> sources_;
+};
+
 HyenaFilter::HyenaFilter(const HyenaOptions& options)
     : bias(register_parameter("bias", randn({bank_size(checked(options))}))),
       options_(options),
       implicit_filter_(register_module("implicit_filter", ImplicitFilter(options))),
       pos_emb_(register_module("pos_emb", PositionalEmbedding(options))),
-      modulation_(register_module("modulation", Modulation(options))) {}
+      modulation_(register_module("modulation", Modulation(options))),
+      memory_(std::make_shared<Memory>()) {}
 
 Tensor HyenaFilter::by_order(const Tensor& bank) const {
   Shape shape = bank.shape();
@@ -93,10 +154,26 @@ Tensor HyenaFilter::filters(int64_t length) {
   if (length < 0 || length > options_.l_max) {
     fail("HyenaFilter: length expected at most l_max ", options_.l_max, ", got ", length);
   }
+  if (grad_enabled() || cuda::recording_graph()) return compute(length);
+  return memory_->filters(*this, length);
+}
+
+Tensor HyenaFilter::compute(int64_t length) {
   const Tensor h = implicit_filter_(pos_emb_.z.slice(1, 0, length).select(0, 0));
   if (!options_.modulate) return by_order(h.transpose(0, 1));
   return by_order(
       decay_window(h, pos_emb_.t.slice(1, 0, length).flatten(), modulation_.deltas.flatten(), options_.shift));
+}
+
+WeightUse HyenaFilter::use_of(const Tensor& filters) const {
+  return memory_->keeps(filters) ? WeightUse::Again : WeightUse::Once;
+}
+
+std::vector<Tensor> HyenaFilter::sources() const {
+  std::vector<Tensor> all{pos_emb_.z, pos_emb_.t, modulation_.deltas, implicit_filter_.last->weight};
+  for (const nn::Linear* linear : implicit_filter_.linears) all.insert(all.end(), {linear->weight, linear->bias});
+  for (const Sine* sine : implicit_filter_.sines) all.push_back(sine->freq);
+  return all;
 }
 
 Tensor HyenaFilter::skips() { return by_order(bias); }

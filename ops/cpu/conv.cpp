@@ -25,7 +25,7 @@ void correlate(const Correlation& q, const Tensor& source, const Tensor& w, cons
 }  // namespace
 
 void conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, const Tensor& bias,
-                  const Activation& activation, const Tensor& y) {
+                  const Activation& activation, WeightUse, const Tensor& y) {
   if (y.numel() == 0) return;
   const DenormalGuard denormals(flush_denormals());
   dispatch_float("conv_forward", x.dtype(), [&](auto type) {
@@ -34,7 +34,7 @@ void conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, 
   });
 }
 
-void conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias,
+void conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias, WeightUse,
                          const Tensor& x) {
   if (x.numel() == 0) return;
   const DenormalGuard denormals(flush_denormals());

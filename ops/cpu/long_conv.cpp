@@ -314,7 +314,7 @@ void backward(const LongConvProblem& p, LongConvMethod method, const Pointers<T>
 }  // namespace
 
 void long_conv_forward(const LongConvProblem& problem, LongConvMethod method, const LongConvTensors& operands,
-                       const Tensor& y) {
+                       WeightUse, const Tensor& y) {
   const DenormalGuard denormals(flush_denormals());
   dispatch_float("long_conv", y.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;

@@ -170,6 +170,42 @@ TEST(Hyena, SwitchesAndLengths) {
   message_of([&] { model(zeros({1, 33}, {.dtype = int64})); });
 }
 
+// Inference computes the filters once for each state of their parameters.
+TEST(Hyena, FiltersAreKeptInInference) {
+  const int64_t before = allocator(Device::cpu()).stats().live_bytes;
+  {
+    HyenaFilter filter({.d_model = 6, .l_max = 50, .filter_order = 8});
+    const Tensor recorded = filter.filters(31);
+    EXPECT_TRUE(recorded.requires_grad());
+    const NoGradGuard guard;
+    const Tensor first = filter.filters(31);
+    EXPECT_TRUE(same(first, recorded.detach()));
+    EXPECT_EQ(filter.filters(31).data(), first.data());
+    EXPECT_FALSE(filter.filters(31).requires_grad());
+    EXPECT_TRUE(near(filter.filters(17), first.slice(2, 0, 17), 1e-6));
+    EXPECT_NE(filter.filters(31).data(), first.data());  // one length is kept
+    for (const auto& [name, parameter] : filter.named_parameters()) {
+      const Tensor old = filter.filters(31);
+      parameter.add_(ones_like(parameter), 0.1);
+      const Tensor now = filter.filters(31);
+      if (name == "bias") continue;  // the skip weights are no part of them
+      EXPECT_FALSE(same(now, old)) << name;
+      const GradGuard on(true);
+      EXPECT_TRUE(same(now, filter.filters(31).detach())) << name;
+    }
+    const Tensor now = filter.filters(31), copy = now.clone();
+    now.zero_();  // a caller who changes them
+    EXPECT_TRUE(same(filter.filters(31), copy));
+    filter.to(float64);
+    EXPECT_EQ(filter.filters(31).dtype(), float64);
+    {
+      const GradGuard on(true);
+      EXPECT_NE(filter.filters(31).data(), filter.filters(31).data());
+    }
+  }
+  EXPECT_EQ(allocator(Device::cpu()).stats().live_bytes, before);
+}
+
 TEST(Hyena, DropoutInTrainingOnly) {
   manual_seed(6);
   HyenaLMOptions options = small();
