@@ -146,15 +146,22 @@ void weight_gradient_tiles(const ConvProblem& p, const T* x, const T* g, T* w) {
       }
     }
   });
-  parallel_for(p.out_channels, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      for (int64_t i = 0; i < s.depth; ++i) {
-        const int64_t c0 = i / s.taps / block, at = (i - c0 * block * s.taps) * panels.padded + k % s.kg;
-        double total = 0;
-        for (int64_t part = 0; part < parts; ++part) {
-          total += sums[static_cast<std::size_t>((part * tasks + k / s.kg * blocks + c0) * size + at)];
+  // From sums [products, channels] to weights [channels, products], some channels at a time.
+  constexpr int64_t kChannels = 16;
+  const int64_t channel_blocks = (s.kg + kChannels - 1) / kChannels;
+  parallel_for(p.groups * channel_blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t group = i / channel_blocks, k0 = i % channel_blocks * kChannels,
+                    k1 = std::min(s.kg, k0 + kChannels);
+      for (int64_t n = 0; n < s.depth; ++n) {
+        const int64_t c0 = n / s.taps / block, at = (n - c0 * block * s.taps) * panels.padded;
+        for (int64_t k = k0; k < k1; ++k) {
+          double total = 0;
+          for (int64_t part = 0; part < parts; ++part) {
+            total += sums[static_cast<std::size_t>((part * tasks + group * blocks + c0) * size + at + k)];
+          }
+          w[(group * s.kg + k) * s.depth + n] = static_cast<T>(total);
         }
-        w[k * s.depth + i] = static_cast<T>(total);
       }
     }
   });

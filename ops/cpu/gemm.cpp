@@ -6,7 +6,7 @@ namespace halo::cpu {
 
 template <class T>
 void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> a, Matrix<const T> b, T* result,
-                   GemmScratch<T>& scratch) {
+                   int64_t pitch, GemmScratch<T>& scratch) {
   constexpr int64_t kDepth = 256;  // a panel of this depth stays in the first-level cache
   const Panels<T> panels(columns);
   const int64_t deepest = std::min(kDepth, depth);
@@ -17,7 +17,7 @@ void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const T>
   for (int64_t k = 0; k < deepest; ++k) scratch.steps[static_cast<std::size_t>(k)] = k * (in_place ? 1 : rows);
   scratch.right.resize(static_cast<std::size_t>(deepest * panels.padded));
   if (!in_place) scratch.left.resize(static_cast<std::size_t>(deepest * rows));
-  if (depth == 0) std::fill_n(result, rows * panels.padded, T(0));
+  for (int64_t i = 0; depth == 0 && i < rows; ++i) std::fill_n(result + i * pitch, panels.padded, T(0));
   for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
     const int64_t count = std::min(kDepth, depth - k0);
     const T* left = a.data + k0;
@@ -33,15 +33,15 @@ void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const T>
       T* const panel = scratch.right.data() + first * count;
       const Matrix<const T> from = b.from(k0, first);
       pack_panel(from.data, from.row_step, from.column_step, count, std::min(width, columns - first), width, panel);
-      multiply_panel(rows, count, left, scratch.rows.data(), scratch.steps.data(), panel, width, result + first,
-                     panels.padded, k0 > 0);
+      multiply_panel(rows, count, left, scratch.rows.data(), scratch.steps.data(), panel, width, result + first, pitch,
+                     k0 > 0);
     });
   }
 }
 
-template void multiply_tile(int64_t, int64_t, int64_t, Matrix<const float>, Matrix<const float>, float*,
+template void multiply_tile(int64_t, int64_t, int64_t, Matrix<const float>, Matrix<const float>, float*, int64_t,
                             GemmScratch<float>&);
-template void multiply_tile(int64_t, int64_t, int64_t, Matrix<const double>, Matrix<const double>, double*,
+template void multiply_tile(int64_t, int64_t, int64_t, Matrix<const double>, Matrix<const double>, double*, int64_t,
                             GemmScratch<double>&);
 
 }  // namespace halo::cpu

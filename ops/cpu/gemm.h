@@ -27,11 +27,11 @@ struct GemmScratch {
   std::vector<int64_t> rows, steps;
 };
 
-/// result[i][j] = sum over k of a[i][k] b[k][j], a dense [rows, pitch] with the pitch that Panels<T>(columns).padded
-/// gives; columns beyond `columns` are 0. Each element is one chain in the order of k, whatever its place: so a product
-/// and the product of the transposed operands, exchanged, have the same bits.
+/// result[i * pitch + j] = sum over k of a[i][k] b[k][j]; rows of the result have room for Panels<T>(columns).padded
+/// columns, those beyond `columns` become 0. Each element is one chain in the order of k, whatever its place: so a
+/// product and the product of the transposed operands, exchanged, have the same bits.
 template <class T>
 void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> a, Matrix<const T> b, T* result,
-                   GemmScratch<T>& scratch);
+                   int64_t pitch, GemmScratch<T>& scratch);
 
 }  // namespace halo::cpu

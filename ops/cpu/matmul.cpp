@@ -37,10 +37,9 @@ struct Product {
     const double m = static_cast<double>(rows), n = static_cast<double>(columns), k = static_cast<double>(depth);
     const double multiply =
         std::max(m, 4.0) * static_cast<double>(panels.padded) * k / static_cast<double>(2 * panels.lanes);
-    const double pack_right =
-        n * k * static_cast<double>(pieces(rows, kTileRows)) * (right.column_step == 1 ? 0.25 : 1);
+    const double pack_right = n * k * static_cast<double>(pieces(rows, kTileRows)) * (right.column_step == 1 ? 0.4 : 1);
     const double pack_left =
-        left.column_step == 1 ? 0 : 0.25 * m * k * static_cast<double>(pieces(columns, kTileColumns));
+        left.column_step == 1 ? 0 : 0.15 * m * k * static_cast<double>(pieces(columns, kTileColumns));
     return multiply + pack_right + pack_left + m * n * (result.column_step == 1 ? 0.25 : 1);
   }
 };
@@ -83,63 +82,102 @@ void write(const GemmProblem& p, int64_t rows, int64_t columns, const Value* val
   }
 }
 
-/// Where a tile of a batch of products lies.
-struct Place {
-  int64_t batch, row, rows, column, columns;
-};
-
+/// A product cut into tiles of the result, and long sums into parts. Where tiles are few, their parts are split among
+/// tasks too.
 template <class T>
-void multiply(const GemmProblem& p, const Product<T>& first) {
-  const int64_t row_tiles = pieces(first.rows, kTileRows), column_tiles = pieces(first.columns, kTileColumns);
-  const int64_t tiles = p.batch * row_tiles * column_tiles, parts = std::max<int64_t>(1, pieces(p.k, kDepth));
-  constexpr int64_t kEnoughTasks = 8;
-  const int64_t splits = std::clamp<int64_t>(kEnoughTasks / std::max<int64_t>(1, tiles), 1, parts);
-  const int64_t pitch = Panels<T>(std::min(first.columns, kTileColumns)).padded;
-  const int64_t size = std::min(first.rows, kTileRows) * pitch;
-  const auto place = [&](int64_t tile) {
-    const int64_t column = tile % column_tiles * kTileColumns, row = tile / column_tiles % row_tiles * kTileRows;
-    return Place{tile / column_tiles / row_tiles, row, std::min(kTileRows, first.rows - row), column,
-                 std::min(kTileColumns, first.columns - column)};
-  };
-  const auto put = [&](const Place& at, const auto* values) {
-    Matrix<T> c = first.result.from(at.row, at.column);
-    c.data += at.batch * p.batch_c;
-    write(p, at.rows, at.columns, values, Panels<T>(at.columns).padded, c);
-  };
-  std::vector<double> split_sums(static_cast<std::size_t>(splits > 1 ? tiles * splits * size : 0));
-  const int64_t work =
-      std::min(first.rows, kTileRows) * std::min(first.columns, kTileColumns) * std::max<int64_t>(1, p.k);
-  parallel_for(tiles * splits, std::max<int64_t>(1, 32768 / std::max<int64_t>(1, work)),
-               [&](int64_t begin, int64_t end) {
-                 GemmScratch<T> scratch;
-                 std::vector<T> result(static_cast<std::size_t>(size));
-                 std::vector<double> tile_sums(static_cast<std::size_t>(parts > 1 && splits == 1 ? size : 0));
-                 for (int64_t task = begin; task < end; ++task) {
-                   const Place at = place(task / splits);
-                   const int64_t split = task % splits, count = at.rows * Panels<T>(at.columns).padded;
-                   double* const sums = splits > 1 ? split_sums.data() + task * size : tile_sums.data();
-                   if (parts > 1) std::fill_n(sums, count, 0.0);
-                   for (int64_t part = split * parts / splits; part < (split + 1) * parts / splits; ++part) {
-                     const int64_t k = part * kDepth;
-                     Matrix<const T> left = first.left.from(at.row, k), right = first.right.from(k, at.column);
-                     left.data += at.batch * first.left_batch;
-                     right.data += at.batch * first.right_batch;
-                     multiply_tile(at.rows, at.columns, std::min(kDepth, p.k - k), left, right, result.data(), scratch);
-                     if (parts == 1) continue;
-                     for (int64_t i = 0; i < count; ++i)
-                       sums[i] += static_cast<double>(result[static_cast<std::size_t>(i)]);
-                   }
-                   if (parts == 1) put(at, result.data());
-                   if (parts > 1 && splits == 1) put(at, sums);
-                 }
-               });
-  if (splits == 1) return;
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    double* const sums = split_sums.data() + tile * splits * size;
-    for (int64_t i = size; i < splits * size; ++i) sums[i % size] += sums[i];
-    put(place(tile), sums);
+class TiledProduct {
+ public:
+  TiledProduct(const GemmProblem& problem, const Product<T>& product)
+      : problem_(problem),
+        product_(product),
+        row_tiles_(pieces(product.rows, kTileRows)),
+        column_tiles_(pieces(product.columns, kTileColumns)),
+        tiles_(problem.batch * row_tiles_ * column_tiles_),
+        parts_(std::max<int64_t>(1, pieces(problem.k, kDepth))),
+        splits_(std::clamp<int64_t>(kEnoughTasks / std::max<int64_t>(1, tiles_), 1, parts_)),
+        size_(std::min(product.rows, kTileRows) * Panels<T>(std::min(product.columns, kTileColumns)).padded) {}
+
+  void run() {
+    std::vector<double> sums(static_cast<std::size_t>(splits_ > 1 ? tiles_ * splits_ * size_ : 0));
+    const int64_t tile = std::min(product_.rows, kTileRows) * std::min(product_.columns, kTileColumns);
+    const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, tile * std::max<int64_t>(1, problem_.k)));
+    parallel_for(tiles_ * splits_, grain, [&](int64_t begin, int64_t end) {
+      GemmScratch<T> scratch;
+      std::vector<T> result(static_cast<std::size_t>(size_));
+      std::vector<double> own(static_cast<std::size_t>(parts_ > 1 && splits_ == 1 ? size_ : 0));
+      for (int64_t task = begin; task < end; ++task) {
+        const Place at = place(task / splits_);
+        if (parts_ == 1) {
+          whole(at, result.data(), scratch);
+        } else {
+          double* const to = splits_ > 1 ? sums.data() + task * size_ : own.data();
+          add_parts(at, task % splits_, result.data(), to, scratch);
+          if (splits_ == 1) put(at, to);
+        }
+      }
+    });
+    for (int64_t i = 0; splits_ > 1 && i < tiles_; ++i) {
+      double* const total = sums.data() + i * splits_ * size_;
+      for (int64_t e = size_; e < splits_ * size_; ++e) total[e % size_] += total[e];
+      put(place(i), total);
+    }
   }
-}
+
+ private:
+  static constexpr int64_t kEnoughTasks = 8;
+
+  /// Where a tile lies; the values of its rows are `pitch` apart where they are dense.
+  struct Place {
+    int64_t batch, row, rows, column, columns, pitch;
+  };
+  Place place(int64_t tile) const {
+    const int64_t row = tile / column_tiles_ % row_tiles_ * kTileRows, column = tile % column_tiles_ * kTileColumns;
+    const int64_t columns = std::min(kTileColumns, product_.columns - column);
+    return {tile / column_tiles_ / row_tiles_, row, std::min(kTileRows, product_.rows - row), column, columns,
+            Panels<T>(columns).padded};
+  }
+  Matrix<T> result(const Place& at) const {
+    Matrix<T> c = product_.result.from(at.row, at.column);
+    c.data += at.batch * problem_.batch_c;
+    return c;
+  }
+  template <class Value>
+  void put(const Place& at, const Value* values) const {
+    write(problem_, at.rows, at.columns, values, at.pitch, result(at));
+  }
+
+  /// One part of the sums of a tile.
+  void part(const Place& at, int64_t index, T* values, int64_t pitch, GemmScratch<T>& scratch) const {
+    const int64_t k = index * kDepth;
+    Matrix<const T> left = product_.left.from(at.row, k), right = product_.right.from(k, at.column);
+    left.data += at.batch * product_.left_batch;
+    right.data += at.batch * product_.right_batch;
+    multiply_tile(at.rows, at.columns, std::min(kDepth, problem_.k - k), left, right, values, pitch, scratch);
+  }
+  /// A tile whose sums have one part: into the result itself where that takes whole vectors.
+  void whole(const Place& at, T* values, GemmScratch<T>& scratch) const {
+    const Matrix<T> c = result(at);
+    if (problem_.alpha == 1 && problem_.beta == 0 && c.column_step == 1 && at.pitch == at.columns) {
+      return part(at, 0, c.data, c.row_step, scratch);
+    }
+    part(at, 0, values, at.pitch, scratch);
+    put(at, values);
+  }
+  /// sums = the parts of a split, in order.
+  void add_parts(const Place& at, int64_t split, T* values, double* sums, GemmScratch<T>& scratch) const {
+    const int64_t count = at.rows * at.pitch;
+    std::fill_n(sums, count, 0.0);
+    for (int64_t index = split * parts_ / splits_; index < (split + 1) * parts_ / splits_; ++index) {
+      part(at, index, values, at.pitch, scratch);
+      for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
+    }
+  }
+
+  const GemmProblem& problem_;
+  const Product<T>& product_;
+  int64_t row_tiles_, column_tiles_, tiles_, parts_, splits_;
+  int64_t size_;  ///< of a tile's values
+};
 
 }  // namespace
 
@@ -147,7 +185,8 @@ void gemm(const GemmProblem& p, const Tensor& a, const Tensor& b, const Tensor& 
   const DenormalGuard denormals(flush_denormals());
   dispatch_float("matmul", c.dtype(), [&](auto type) {
     using T = typename decltype(type)::type;
-    multiply(p, product_of(p, a.data<T>(), b.data<T>(), c.data<T>()));
+    const Product<T> product = product_of(p, a.data<T>(), b.data<T>(), c.data<T>());
+    TiledProduct<T>(p, product).run();
   });
 }
 

@@ -21,10 +21,12 @@ void for_each_element(const std::array<const Tensor*, N>& tensors, F f) {
     StridedLoop<N>(tensors[0]->shape(), strides)
         .for_each_run([&](const auto& offsets, const auto& steps, int64_t count) {
           const std::array<T*, N> at{(data[K] + offsets[K])...};
+          const F local = f;
           if (((steps[K] == 1) && ...)) {
-            for (int64_t i = 0; i < count; ++i) f(at[K][i]...);
+#pragma GCC ivdep
+            for (int64_t i = 0; i < count; ++i) local(at[K][i]...);
           } else {
-            for (int64_t i = 0; i < count; ++i) f(at[K][i * steps[K]]...);
+            for (int64_t i = 0; i < count; ++i) local(at[K][i * steps[K]]...);
           }
         });
   };
@@ -33,18 +35,20 @@ void for_each_element(const std::array<const Tensor*, N>& tensors, F f) {
 
 }  // namespace
 
+// The updates are copied into the loops: what is stored cannot change them then, so that loops become vectors.
+
 void sgd_step(const SgdUpdate& update, const std::vector<SgdTensors>& tensors) {
   for (const SgdTensors& t : tensors) {
     dispatch_float("sgd_step", t.param.dtype(), [&](auto type) {
       using T = typename decltype(type)::type;
       if (update.momentum == 0) {
-        for_each_element<T, 2>({&t.param, &t.grad}, [&](T& param, T& grad) {
+        for_each_element<T, 2>({&t.param, &t.grad}, [update](T& param, T& grad) {
           T none = 0;
           update.apply(param, grad, none);
         });
       } else {
         for_each_element<T, 3>({&t.param, &t.grad, &t.velocity},
-                               [&](T& param, T& grad, T& velocity) { update.apply(param, grad, velocity); });
+                               [update](T& param, T& grad, T& velocity) { update.apply(param, grad, velocity); });
       }
     });
   }
@@ -56,7 +60,7 @@ void adam_step(const AdamUpdate& update, const std::vector<AdamTensors>& tensors
     dispatch_float("adam_step", t.param.dtype(), [&](auto type) {
       using T = typename decltype(type)::type;
       for_each_element<T, 4>({&t.param, &t.grad, &t.exp_avg, &t.exp_avg_sq},
-                             [&](T& param, T& grad, T& exp_avg, T& exp_avg_sq) {
+                             [update, correction](T& param, T& grad, T& exp_avg, T& exp_avg_sq) {
                                update.apply(correction, param, grad, exp_avg, exp_avg_sq);
                              });
     });
