@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Documentation that has come apart from the code: files named in it that do not exist, programs in it that do not compile.
+# Documentation that has come apart from the code: files named in it that do not exist, programs in it that do not compile,
+# pages of operations that are older than the headers.
 source "$(dirname "$0")/setup.sh"
 status=0 files=0 programs=0
 include=$(mktemp -d)
@@ -29,5 +30,7 @@ while read -r path; do
   files=$((files + 1))
   [ -e "$path" ] || { echo "a comment names $path, which does not exist"; status=1; }
 done < <(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs grep -hoE '\bdocs/[A-Za-z0-9_]+\.md' | sort -u)
-echo "$files paths, $programs programs"
+# Pages that are generated from the headers.
+python3 scripts/generate_op_pages.py --check || status=1
+echo "$files paths, $programs programs, $(ls docs/ops | wc -l) pages of operations"
 exit $status

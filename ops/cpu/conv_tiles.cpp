@@ -108,8 +108,8 @@ void correlate_tiles(const Correlation& q, const CorrelationData<T>& data) {
   });
 }
 
-/// Sums over a box in T, over boxes in float64: the error does not grow with the number of positions. A task has some
-/// input channels of a group and, where those are few, a part of the boxes; parts are added up in order.
+/// Sums over two boxes in T, over more in float64: the error does not grow with the number of positions. A task has
+/// some input channels of a group and, where those are few, a part of the boxes; parts are added up in order.
 template <class T>
 void weight_gradient_tiles(const ConvProblem& p, const T* x, const T* g, T* w) {
   constexpr int64_t kBlockProducts = 288, kPlaneElements = 96 * 1024, kEnoughTasks = 8;
@@ -121,25 +121,39 @@ void weight_gradient_tiles(const ConvProblem& p, const T* x, const T* g, T* w) {
                     std::clamp<int64_t>(kPlaneElements / (block * p.stride[1] * p.stride[2]), 128, 512));
   const int64_t tasks = p.groups * blocks, size = block * s.taps * panels.padded;
   const int64_t parts = std::clamp<int64_t>((kEnoughTasks + tasks - 1) / tasks, 1, std::max<int64_t>(1, boxes.count()));
+  // Where several tasks meet the same gradients, these are packed once for all.
+  const bool shared = blocks > 1;
+  const int64_t packed_size = boxes.most_positions() * panels.padded;
+  std::vector<T> packed(static_cast<std::size_t>(shared ? p.groups * boxes.count() * packed_size : 0));
+  parallel_for(shared ? p.groups * boxes.count() : 0, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t group = i / boxes.count();
+      pack_gradients(p, g + group * s.kg * s.out, boxes[i % boxes.count()], panels, packed.data() + i * packed_size);
+    }
+  });
+  constexpr int64_t kBoxesAChain = 2;
   std::vector<double> sums(static_cast<std::size_t>(parts * tasks * size), 0.0);
   parallel_for(parts * tasks, 1, [&](int64_t begin, int64_t end) {
-    std::vector<T> memory, upstream(static_cast<std::size_t>(boxes.most_positions() * panels.padded));
+    std::vector<T> memory, own(static_cast<std::size_t>(shared ? 0 : packed_size));
     std::vector<T> product(static_cast<std::size_t>(size));
     for (int64_t task = begin; task < end; ++task) {
       const int64_t part = task / tasks, group = task % tasks / blocks, c0 = task % blocks * block;
       const int64_t channels = std::min(block, s.cg - c0), rows = channels * s.taps;
       double* const sum = sums.data() + task * size;
-      for (int64_t i = part * boxes.count() / parts; i < (part + 1) * boxes.count() / parts; ++i) {
+      const int64_t first_box = part * boxes.count() / parts, last_box = (part + 1) * boxes.count() / parts;
+      for (int64_t i = first_box; i < last_box; ++i) {
         const Box box = boxes[i];
         const Planes<T> planes(window, box);
         planes.fill(x + (group * s.cg + c0) * s.in, p.in_channels * s.in, channels, 0, memory);
-        pack_gradients(p, g + group * s.kg * s.out, box, panels, upstream.data());
+        const T* upstream = shared ? packed.data() + (group * boxes.count() + i) * packed_size : own.data();
+        if (!shared) pack_gradients(p, g + group * s.kg * s.out, box, panels, own.data());
         const std::vector<int64_t> positions = planes.positions(channels), products = planes.products(channels);
+        const bool goes_on = (i - first_box) % kBoxesAChain > 0;
         panels.for_each(0, panels.padded, [&](int64_t first, int64_t width) {
           multiply_panel(rows, box.positions(), memory.data(), products.data(), positions.data(),
-                         upstream.data() + first * box.positions(), width, product.data() + first, panels.padded,
-                         false);
+                         upstream + first * box.positions(), width, product.data() + first, panels.padded, goes_on);
         });
+        if ((i - first_box) % kBoxesAChain + 1 < kBoxesAChain && i + 1 < last_box) continue;
         for (int64_t e = 0; e < rows * panels.padded; ++e) {
           sum[e] += static_cast<double>(product[static_cast<std::size_t>(e)]);
         }
