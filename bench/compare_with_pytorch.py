@@ -4,9 +4,9 @@
     bench/compare_with_pytorch.py --problems FILE.json [ID ...] [--passes ...] [--precisions fp32 tf32 bf16]
 
 Both sides run the same way: fresh random data, one run captured in a CUDA graph and replayed (inputs flushed from L2 where
-they would fit; 20 runs a graph and a warm L2 for the batch-1 layers `b1_*`), medians of at least five replays. PyTorch runs
-contiguous and channels_last with cuDNN's benchmark mode on; its figure is the better layout. Errors are relative Frobenius
-errors of sampled outputs against float64.
+they would fit; 20 runs a graph and a warm L2 for the batch-1 layers `b1_*`, whose forward finds the weights laid out, as
+inference keeps them), medians of at least five replays. PyTorch runs contiguous and channels_last with cuDNN's benchmark mode
+on; its figure is the better layout. Errors are relative Frobenius errors of sampled outputs against float64.
 """
 import argparse
 import json
@@ -141,6 +141,7 @@ def time_halo(program, problems, ids, which, precision, warm, force=None):
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [program, "--problems", problems, "--only", ",".join(ids), "--pass", which, "--precision", precision,
                    "--json", out.name] + (["--warm"] if warm else [])
+        command += ["--prepared"] if warm and which == "forward" else []
         command += ["--force", force] if force else []
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
         text = open(out.name).read()
