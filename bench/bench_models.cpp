@@ -80,6 +80,7 @@ class Meter {
     for (int i = 0; i < 4; ++i) step();
     figures_.emplace_back(name, mean_ms(setting_.device, static_cast<int>(count), step));
   }
+  const Figures& figures() const { return figures_; }
   Figures with_peak(const nn::Module& model) {
     const auto peak = allocator(setting_.device).stats().peak_bytes;
     figures_.emplace_back("peak_MB", static_cast<double>(peak >> 20));
@@ -159,6 +160,19 @@ Figures hyena(const Setting& setting, int64_t d_model, int64_t layers, int64_t l
   return meter.with_peak(model);
 }
 
+/// The long convolution alone, the filter's transform in each call (`fwd`, `fwdbwd`) or kept as in inference.
+Figures long_convolution(const Setting& setting, int64_t batch, int64_t channels, int64_t length) {
+  const Device device = setting.device;
+  Meter meter(setting);
+  const Tensor x = randn({batch, channels, length}, {.device = device}).requires_grad_();
+  const Tensor w = randn({channels, length}, {.device = device}).requires_grad_();
+  const Tensor g = randn({batch, channels, length}, {.device = device}), values = w.detach();
+  meter.inference("fwd", [&] { long_conv(x, values); });
+  meter.inference("fwd_kept", [&] { long_conv(x, w); });
+  meter.training("fwdbwd", [&] { grad({long_conv(x, w)}, {x, w}, {g}); });
+  return meter.figures();
+}
+
 /// Milliseconds a token: the likeliest next base after a random prefix, chosen on the device.
 Figures decode(const Setting& setting, int64_t prefix) {
   constexpr int64_t kTokens = 1024;
@@ -193,6 +207,15 @@ std::vector<Case> cases(const Setting& setting) {
     add(128, 2, 1024, 256);
     add(256, 8, 32768, 4);
     add(256, 8, 131072, 1);
+  }
+  for (const auto& [batch, channels, length] : {std::array<int64_t, 3>{16, 768, 1024},
+                                                {16, 768, 4096},
+                                                {16, 768, 8192},
+                                                {4, 768, 32768},
+                                                {1, 768, 131072},
+                                                {1, 256, 1 << 20}}) {
+    list.push_back({concat("long_conv_", batch, "_", channels, "_", length), Precision::Float32,
+                    [=] { return long_convolution(setting, batch, channels, length); }});
   }
   for (const int64_t prefix : {int64_t{32768}, int64_t{524288}}) {
     list.push_back(
