@@ -174,14 +174,14 @@ class Planes {
     const int64_t before = row == nullptr ? width() : first < 0 ? (step - 1 - first) / step : 0;
     const int64_t begin = std::min(before, width());
     const int64_t end = std::clamp<int64_t>(last < 0 ? 0 : last / step + 1, begin, width());
-    // Rows are short: these loops stay loops (ops/CMakeLists.txt).
-    for (int64_t i = 0; i < begin; ++i) to[i] = T(0);
-    if (step == 1) {
-      for (int64_t i = begin; i < end; ++i) to[i] = row[first + i];
+    constexpr int64_t kLong = 32;  // what is shorter is not worth the call of a copy
+    if (begin > 0) std::fill(to, to + begin, T(0));
+    if (step == 1 && end - begin >= kLong) {
+      std::copy(row + first + begin, row + first + end, to + begin);
     } else {
       for (int64_t i = begin; i < end; ++i) to[i] = row[first + i * step];
     }
-    for (int64_t i = end; i < width(); ++i) to[i] = T(0);
+    if (end < width()) std::fill(to + end, to + width(), T(0));
   }
 
   const Window& window_;
