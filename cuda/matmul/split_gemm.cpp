@@ -15,11 +15,16 @@ int attribute(cudaDeviceAttr which, Device device) {
   return value;
 }
 
-/// What float32 arithmetic takes at best.
-double plain_milliseconds(const GemmProblem& p) {
-  constexpr double kFlopPerMs = 51e9;
-  return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
-         static_cast<double>(p.batch) / kFlopPerMs;
+/// What float32 arithmetic takes at best: multiplying, or moving the matrices. Another library must be well ahead of
+/// that to be worth half a gigabyte that a program would have to ship: weights that few rows meet are read at the same
+/// rate here.
+double worth_milliseconds(const GemmProblem& p) {
+  constexpr double kFlopPerMs = 51e9, kBytesPerMs = 3.5e9, kLaunch = 0.004, kAhead = 1.3;
+  const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), k = static_cast<double>(p.k);
+  const auto batch = static_cast<double>(p.batch);
+  const double multiply = 2 * m * n * k * batch / kFlopPerMs;
+  const double move = 4 * (m * k + k * n + m * n) * batch / kBytesPerMs + kLaunch;
+  return move > multiply ? kAhead * move : multiply;
 }
 
 }  // namespace
@@ -29,7 +34,7 @@ bool split_gemm(const GemmProblem& problem, const Tensor& a, const Tensor& b, co
   if (attribute(cudaDevAttrComputeCapabilityMajor, c.device()) != 9) return false;
   const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, c.device());
   const SplitGemmPlan plan = plan_split_gemm(problem, a.data<float>(), b.data<float>(), multiprocessors);
-  if (!plan.valid || (!forced && plan.milliseconds > plain_milliseconds(problem))) return false;
+  if (!plan.valid || (!forced && plan.milliseconds > worth_milliseconds(problem))) return false;
   const DeviceScope scope(c.device());
   const Storage workspace(plan.workspace_bytes, c.device());
   run_split_gemm(plan, problem, a.data<float>(), b.data<float>(), c.data<float>(), workspace.data(), multiprocessors,
