@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What needs a GPU: compute-sanitizer's four tools over every op family with the caching allocator off, a stress test of
-# streams, threads and full memory, and the field cases and hostile inputs. Leaves its results in docs/verification.md.
+# streams, threads and full memory, the field cases and hostile inputs, and the bytes that a program has to ship. Leaves its
+# results in docs/verification.md.
 # scripts/check_gpu.sh [BUILD, default build]
 source "$(dirname "$0")/setup.sh"
 source scripts/record.sh
@@ -32,10 +33,19 @@ tests() {  # tests PROGRAM FILTER
   passed "build-$1.log"
   rm -f "build-$1.log"
 }
+bytes_to_ship() {  # for AlexNet's inference: the program and all that it opens
+  local run status=0
+  run=$(mktemp -d)
+  "$bin/alexnet_train" --out "$run" --limit 64 --epochs 1 --width 1 >/dev/null &&
+    scripts/shipped_bytes.sh 60000000 "$bin/alexnet_classify" "$run/model.safetensors" "$run/loss.png" || status=1
+  rm -rf "$run"
+  return $status
+}
 
 begin_record "GPU checks (scripts/check_gpu.sh)" "$gpu (name, driver)"
 for tool in memcheck racecheck initcheck synccheck; do run_step "$tool" sanitizer $tool; done
 run_step "stress (streams, threads, full memory)" tests stress_test '*'
 run_step "field cases" tests field_test '*/Gpu:FieldIndexWidth*:FieldDevices*'
 run_step "hostile inputs" tests hostile_test '*gpu'
+run_step "bytes to ship for AlexNet (needed < 60 MB)" bytes_to_ship
 end_record
