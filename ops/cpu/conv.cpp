@@ -1,25 +1,23 @@
-// Convolution on the CPU. What gives an activation is a correlation (conv_correlation.h); the lanes of a vector run
-// along channels where there are enough (conv_tiles.h), else along positions (conv_lines.h).
+// Convolution on the CPU: float64 with Eigen (oracle.h), float32 in register tiles. What gives an activation is a
+// correlation there (conv_correlation.h); the lanes of a vector run along channels where there are enough
+// (conv_tiles.h), else along positions (conv_lines.h).
 #include <halo/core/denormals.h>
 #include <halo/core/parallel.h>
 #include <halo/ops/conv_backend.h>
 
 #include "conv_lines.h"
 #include "conv_tiles.h"
+#include "oracle.h"
 
 namespace halo::cpu {
 namespace {
 
-template <class T>
-const T* data_or_null(const Tensor& t) {
-  return t.defined() ? t.data<T>() : nullptr;
-}
+const float* data_or_null(const Tensor& t) { return t.defined() ? t.data<float>() : nullptr; }
 
-template <class T>
 void correlate(const Correlation& q, const Tensor& source, const Tensor& w, const Tensor& bias,
                const Activation& activation, const Tensor& result) {
-  const auto run = fills_tiles<T>(q.results) ? correlate_tiles<T> : correlate_lines<T>;
-  run(q, {source.data<T>(), w.data<T>(), data_or_null<T>(bias), activation, result.data<T>()});
+  const auto run = fills_tiles(q.results) ? correlate_tiles : correlate_lines;
+  run(q, {source.data<float>(), w.data<float>(), data_or_null(bias), activation, result.data<float>()});
 }
 
 }  // namespace
@@ -28,31 +26,24 @@ void conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, 
                   const Activation& activation, WeightUse, const Tensor& y) {
   if (y.numel() == 0) return;
   const DenormalGuard denormals(flush_denormals());
-  dispatch_float("conv_forward", x.dtype(), [&](auto type) {
-    using T = typename decltype(type)::type;
-    correlate<T>(forward_correlation(problem), x, w, bias, activation, y);
-  });
+  if (x.dtype() == float64) return oracle::conv_forward(problem, x, w, bias, activation, y);
+  correlate(forward_correlation(problem), x, w, bias, activation, y);
 }
 
 void conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias, WeightUse,
                          const Tensor& x) {
   if (x.numel() == 0) return;
   const DenormalGuard denormals(flush_denormals());
-  dispatch_float("conv_backward_input", g.dtype(), [&](auto type) {
-    using T = typename decltype(type)::type;
-    for (const Correlation& q : backward_correlations(problem)) correlate<T>(q, g, w, bias, Activation{}, x);
-  });
+  if (g.dtype() == float64) return oracle::conv_backward_input(problem, g, w, bias, x);
+  for (const Correlation& q : backward_correlations(problem)) correlate(q, g, w, bias, Activation{}, x);
 }
 
 void conv_backward_weight(const ConvProblem& problem, const Tensor& x, const Tensor& g, const Tensor& w) {
   if (w.numel() == 0) return;
   const DenormalGuard denormals(flush_denormals());
-  dispatch_float("conv_backward_weight", x.dtype(), [&](auto type) {
-    using T = typename decltype(type)::type;
-    const auto run =
-        fills_tiles<T>(problem.out_channels_per_group()) ? weight_gradient_tiles<T> : weight_gradient_lines<T>;
-    run(problem, x.data<T>(), g.data<T>(), w.data<T>());
-  });
+  if (x.dtype() == float64) return oracle::conv_backward_weight(problem, x, g, w);
+  const auto run = fills_tiles(problem.out_channels_per_group()) ? weight_gradient_tiles : weight_gradient_lines;
+  run(problem, x.data<float>(), g.data<float>(), w.data<float>());
 }
 
 void sum_per_channel(const Tensor& g, const Tensor& sum) {

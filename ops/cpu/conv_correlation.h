@@ -56,11 +56,10 @@ Correlation forward_correlation(const ConvProblem& p);
 std::vector<Correlation> backward_correlations(const ConvProblem& p);
 
 /// Operands of a correlation. `bias` may be null.
-template <class T>
 struct CorrelationData {
-  const T *source, *weight, *bias;
+  const float *source, *weight, *bias;
   Activation activation;
-  T* result;
+  float* result;
 };
 
 }  // namespace halo::cpu

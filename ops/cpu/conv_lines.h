@@ -4,12 +4,9 @@
 #include "conv_correlation.h"
 
 namespace halo::cpu {
-
-template <class T>
-void correlate_lines(const Correlation& q, const CorrelationData<T>& data);
+void correlate_lines(const Correlation& q, const CorrelationData& data);
 
 /// Gradient of the weight [out_channels, in_channels / groups, taps].
-template <class T>
-void weight_gradient_lines(const ConvProblem& p, const T* x, const T* g, T* w);
+void weight_gradient_lines(const ConvProblem& p, const float* x, const float* g, float* w);
 
 }  // namespace halo::cpu

@@ -92,7 +92,6 @@ class AxisLayout {
 
 /// The source planes of some channels that a box sees, with their padding:
 /// [slice][channel][part of the depth, of the rows, of the columns][row][column].
-template <class T>
 class Planes {
  public:
   Planes(const Window& window, const Box& box)
@@ -104,12 +103,13 @@ class Planes {
 
   /// Copies `channels` planes of each slice. `source` is channel 0's plane of image 0. `slack` more elements can be
   /// read.
-  void fill(const T* source, int64_t image_pitch, int64_t channels, int64_t slack, std::vector<T>& memory) const {
+  void fill(const float* source, int64_t image_pitch, int64_t channels, int64_t slack,
+            std::vector<float>& memory) const {
     memory.resize(static_cast<std::size_t>(box_.slices * channels * channel_pitch() + slack));
-    T* to = memory.data();
+    float* to = memory.data();
     const auto& extent = window_.source;
     for (int64_t slice = box_.slice; slice < box_.slice + box_.slices; ++slice) {
-      const T* image = source + slice / window_.outputs[0] * image_pitch;
+      const float* image = source + slice / window_.outputs[0] * image_pitch;
       const int64_t first = slice % window_.outputs[0] * window_.step[0] + window_.start[0];
       for (int64_t c = 0; c < channels; ++c, image += extent[0] * extent[1] * extent[2]) {
         for (int64_t part = 0; part < depth_.parts(); ++part, to += channel_pitch() / depth_.parts()) {
@@ -154,7 +154,7 @@ class Planes {
 
  private:
   /// One plane, or zeros where `plane` is null.
-  void copy_plane(const T* plane, T* to) const {
+  void copy_plane(const float* plane, float* to) const {
     const int64_t first_row = box_.row * window_.step[1] + window_.start[1];
     const int64_t first_column = box_.column * window_.step[2] + window_.start[2];
     for (int64_t h = 0; h < rows_.parts(); ++h) {
@@ -169,19 +169,19 @@ class Planes {
   }
 
   /// Every step-th element of a row from `first` on, or zeros where `row` is null.
-  void copy_row(const T* row, int64_t first, T* to) const {
+  void copy_row(const float* row, int64_t first, float* to) const {
     const int64_t step = columns_.step(), last = window_.source[2] - 1 - first;
     const int64_t before = row == nullptr ? width() : first < 0 ? (step - 1 - first) / step : 0;
     const int64_t begin = std::min(before, width());
     const int64_t end = std::clamp<int64_t>(last < 0 ? 0 : last / step + 1, begin, width());
     constexpr int64_t kLong = 32;  // what is shorter is not worth the call of a copy
-    if (begin > 0) std::fill(to, to + begin, T(0));
+    if (begin > 0) std::fill(to, to + begin, 0.0F);
     if (step == 1 && end - begin >= kLong) {
       std::copy(row + first + begin, row + first + end, to + begin);
     } else {
       for (int64_t i = begin; i < end; ++i) to[i] = row[first + i * step];
     }
-    if (end < width()) std::fill(to + end, to + width(), T(0));
+    if (end < width()) std::fill(to + end, to + width(), 0.0F);
   }
 
   const Window& window_;

@@ -8,16 +8,10 @@
 namespace halo::cpu {
 
 /// Whether `channels` a group fill the lanes at least halfway; conv_lines.h otherwise.
-template <class T>
-bool fills_tiles(int64_t channels) {
-  return 2 * channels >= kernels<T>().lanes;
-}
-
-template <class T>
-void correlate_tiles(const Correlation& q, const CorrelationData<T>& data);
+inline bool fills_tiles(int64_t channels) { return 2 * channels >= kernels().lanes; }
+void correlate_tiles(const Correlation& q, const CorrelationData& data);
 
 /// Gradient of the weight [out_channels, in_channels / groups, taps]; lanes are output channels.
-template <class T>
-void weight_gradient_tiles(const ConvProblem& p, const T* x, const T* g, T* w);
+void weight_gradient_tiles(const ConvProblem& p, const float* x, const float* g, float* w);
 
 }  // namespace halo::cpu

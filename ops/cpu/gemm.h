@@ -21,17 +21,15 @@ struct Matrix {
 inline constexpr int64_t kTileRows = 480, kTileColumns = 256;
 
 /// Memory for one product at a time.
-template <class T>
 struct GemmScratch {
-  std::vector<T> left, right;
+  std::vector<float> left, right;
   std::vector<int64_t> rows, steps;
 };
 
-/// result[i * pitch + j] = sum over k of a[i][k] b[k][j]; rows of the result have room for Panels<T>(columns).padded
+/// result[i * pitch + j] = sum over k of a[i][k] b[k][j]; rows of the result have room for Panels(columns).padded
 /// columns, those beyond `columns` become 0. Each element is one chain in the order of k, whatever its place: so a
 /// product and the product of the transposed operands, exchanged, have the same bits.
-template <class T>
-void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const T> a, Matrix<const T> b, T* result,
-                   int64_t pitch, GemmScratch<T>& scratch);
+void multiply_tile(int64_t rows, int64_t columns, int64_t depth, Matrix<const float> a, Matrix<const float> b,
+                   float* result, int64_t pitch, GemmScratch& scratch);
 
 }  // namespace halo::cpu

@@ -10,29 +10,26 @@
 namespace halo::cpu {
 
 /// Lanes are columns: c[i][j] (+)= sum over k of a[rows[i] + steps[k]] b[k][j]; `b` is dense, `c` has the pitch `ldc`.
-template <class T>
-using Tile = void (*)(int64_t depth, const T* a, const int64_t* rows, const int64_t* steps, const T* b, T* c,
-                      int64_t ldc, bool accumulate);
+using Tile = void (*)(int64_t depth, const float* a, const int64_t* rows, const int64_t* steps, const float* b,
+                      float* c, int64_t ldc, bool accumulate);
 
 /// Lanes are positions: out[i][j] (+)= sum over k of w[k][i] in[steps[k] + j] for j < vectors * lanes; `w` is dense.
-template <class T>
-using Lines = void (*)(int64_t depth, const T* w, const T* in, const int64_t* steps, int64_t vectors, T* out,
-                       int64_t pitch, bool accumulate);
+using Lines = void (*)(int64_t depth, const float* w, const float* in, const int64_t* steps, int64_t vectors,
+                       float* out, int64_t pitch, bool accumulate);
 
 /// sums[i] = sum over r and j < columns of a[r][j] in[steps[i] + r * in_pitch + j]. Rows of `a` are as many whole
 /// vectors as hold `columns`, with zeros behind; rows of `in` can be read that far too.
-template <class T>
-using Dots = void (*)(int64_t rows, int64_t columns, const T* a, const T* in, int64_t in_pitch, const int64_t* steps,
-                      T* sums);
+using Dots = void (*)(int64_t rows, int64_t columns, const float* a, const float* in, int64_t in_pitch,
+                      const int64_t* steps, float* sums);
 
-template <class T>
+/// Sums of products in float32.
 struct Kernels {
   static constexpr int kTileRows = 12, kTileVectors = 2, kLines = 4, kDots = 8;
-  int lanes;                              ///< of a vector
-  int tile_rows;                          ///< the most rows a tile may have here
-  Tile<T> tile[kTileRows][kTileVectors];  ///< [rows - 1][vectors - 1]
-  Lines<T> lines[kLines];                 ///< [results - 1]
-  Dots<T> dots[kDots];                    ///< [sums - 1]
+  int lanes;                           ///< of a vector
+  int tile_rows;                       ///< the most rows a tile may have here
+  Tile tile[kTileRows][kTileVectors];  ///< [rows - 1][vectors - 1]
+  Lines lines[kLines];                 ///< [results - 1]
+  Dots dots[kDots];                    ///< [sums - 1]
 };
 
 /// What a transform of 2 * half real values needs: the radices of its passes and exp(-pi i k / half) for k < half, real
@@ -55,8 +52,7 @@ struct FftKernels {
 
 struct IsaKernels {
   const char* name;
-  Kernels<float> f32;
-  Kernels<double> f64;
+  Kernels products;
   const FftKernels &fft_one, &fft;                                                ///< of one sequence, of several
   void (*gelu)(int64_t n, const float* x, float* y);                              ///< the exact form
   void (*gelu_derivative)(int64_t n, const float* g, const float* x, float* dx);  ///< dx = g gelu'(x), 0 where g is
@@ -65,13 +61,6 @@ struct IsaKernels {
 /// The kernels for this machine; the environment variable HALO_CPU_ISA (baseline, avx2, avx512) asks for a lower set.
 const IsaKernels& isa_kernels();
 
-template <class T>
-const Kernels<T>& kernels() {
-  if constexpr (sizeof(T) == 4) {
-    return isa_kernels().f32;
-  } else {
-    return isa_kernels().f64;
-  }
-}
+inline const Kernels& kernels() { return isa_kernels().products; }
 
 }  // namespace halo::cpu

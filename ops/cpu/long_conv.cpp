@@ -1,15 +1,17 @@
-// Long convolution on the CPU, in float64 throughout. A thread works on one channel at a time, or on as many as a
-// vector has lanes: their filters are transformed once and meet the rows of the batch in order, each in a transform of
-// its own. Lane l of value t of a row is at t * lanes + l.
+// Long convolution on the CPU, in float64 throughout: float64 tensors by Eigen's transforms, float32 by those of fft.h.
+// A thread works on one channel at a time, or on as many as a vector has lanes: their filters are transformed once and
+// meet the rows of the batch in order, each in a transform of its own. Lane l of value t of a row is at t * lanes + l.
 #include <halo/core/denormals.h>
 #include <halo/core/parallel.h>
 #include <halo/ops/long_conv_backend.h>
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "fft.h"
+#include "oracle_fft.h"
 
 namespace halo::cpu {
 namespace {
@@ -79,10 +81,11 @@ class Direct {
   const double *filter_ = nullptr, *input_ = nullptr, *upstream_ = nullptr;
 };
 
-/// The same by transforms. Filter gradients are summed over the batch as spectra.
+/// The same by the transforms of RealFft or OracleFft. Filter gradients are summed over the batch as spectra.
+template <class Fft>
 class Transformed {
  public:
-  Transformed(const RealFft& fft, const Taps& taps, int64_t length)
+  Transformed(const Fft& fft, const Taps& taps, int64_t length)
       : fft_(fft),
         taps_(taps),
         values_(length * fft.lanes()),
@@ -125,10 +128,10 @@ class Transformed {
     std::copy_n(row_.begin(), count - before, to + before);
   }
 
-  const RealFft& fft_;
+  const Fft& fft_;
   Taps taps_;
   int64_t values_;  ///< of a row, all lanes
-  RealFft::Scratch scratch_;
+  typename Fft::Scratch scratch_;
   Row row_, filter_, input_, upstream_, work_, sum_;
 };
 
@@ -145,12 +148,15 @@ bool prefers_lanes(const LongConvProblem& p, const Taps& taps) {
   return taps.transform_size(p.length) <= kLongest && p.channels >= isa_kernels().fft.lanes;
 }
 
-/// Calls f(make, lanes) where make() gives an engine for one thread.
-template <class F>
+/// Calls f(make, lanes) where make() gives an engine for one thread; T is the tensors' type.
+template <class T, class F>
 void with_engine(const LongConvProblem& p, LongConvMethod method, F&& f) {
   const Taps taps(p);
   if (method == LongConvMethod::Direct || (method == LongConvMethod::Auto && prefers_direct(taps, p.length))) {
     f([&] { return Direct(taps, p.length); }, int64_t{1});
+  } else if constexpr (std::is_same_v<T, double>) {
+    const OracleFft fft(taps.transform_size(p.length));
+    f([&] { return Transformed(fft, taps, p.length); }, fft.lanes());
   } else {
     const RealFft fft(taps.transform_size(p.length), !prefers_lanes(p, taps));
     f([&] { return Transformed(fft, taps, p.length); }, fft.lanes());
@@ -246,7 +252,7 @@ void add_skip(const Row& skip, const Row& values, Row& sums) {
 template <class T>
 void forward(const LongConvProblem& p, LongConvMethod method, const Pointers<T>& in, T* y) {
   const Taps taps(p);
-  with_engine(p, method, [&](auto make, int64_t lanes) {
+  with_engine<T>(p, method, [&](auto make, int64_t lanes) {
     for_each_lanes(p, lanes, make, [&](auto& engine, const Lanes& at) {
       Row u(static_cast<std::size_t>(p.length * at.lanes)), sums(u.size());
       const Row filter = filters(p, taps, at, in.weight), skip = skips(at, in.skip);
@@ -268,7 +274,7 @@ template <class T>
 void backward(const LongConvProblem& p, LongConvMethod method, const Pointers<T>& in, const T* g,
               const Pointers<T>& out) {
   const Taps taps(p);
-  with_engine(p, method, [&](auto make, int64_t lanes) {
+  with_engine<T>(p, method, [&](auto make, int64_t lanes) {
     for_each_lanes(p, lanes, make, [&](auto& engine, const Lanes& at) {
       Row u(static_cast<std::size_t>(p.length * at.lanes)), v(u.size()), du(u.size());
       const Row filter = filters(p, taps, at, in.weight), skip = skips(at, in.skip);

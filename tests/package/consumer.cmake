@@ -11,8 +11,8 @@ function(run)
 endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/first)
 file(RENAME ${work}/first ${work}/moved)
-# JSON and the image libraries are Halo's own affair: their headers are in no public header.
-execute_process(COMMAND grep -rlE "include *<(nlohmann|png|jpeglib|zlib|cuda)" ${work}/moved/include OUTPUT_VARIABLE found)
+# Eigen, JSON and the image libraries are Halo's own affair: their headers are in no public header.
+execute_process(COMMAND grep -rlE "include *<(Eigen|nlohmann|png|jpeglib|zlib|cuda)" ${work}/moved/include OUTPUT_VARIABLE found)
 if(NOT found STREQUAL "")
   message(FATAL_ERROR "public headers include private ones: ${found}")
 endif()
