@@ -12,6 +12,7 @@ namespace halo {
 namespace {
 
 using testing::near;
+using testing::same;
 
 // Relative Frobenius error: float32 sums of at most some thousand terms. The controls are four times as far off.
 constexpr double kBound = 1e-6, kControl = 1 + 4e-6;
@@ -134,6 +135,36 @@ TEST(Oracle, LongConvolution) {
     EXPECT_TRUE(agrees(got.skip, expected.skip));
     EXPECT_TRUE(agrees(got.gate_in, expected.gate_in));
     EXPECT_TRUE(agrees(got.gate_out, expected.gate_out));
+  }
+}
+
+// The oracle's own bits: the same on any number of threads, and those of a sample the same in any batch.
+TEST(Oracle, BitsDependOnTheOperandsAlone) {
+  Random random(24);
+  const int threads = num_threads();
+  const TensorOptions options{.dtype = float64};
+  for (int i = 0; i < 20; ++i) {
+    const ConvProblem p = random_conv(random);
+    SCOPED_TRACE(p.str());
+    const Tensor x = randn(p.x_shape(), options), w = randn(p.w_shape(), options), g = randn(p.y_shape(), options);
+    const Tensor a = randn({3, 300, 7}, options), b = randn({3, 7, 259}, options);
+    const auto all = [&] {
+      return std::vector<Tensor>{ops::conv_forward(p, x, w), ops::conv_backward_input(p, g, w),
+                                 ops::conv_backward_weight(p, x, g), matmul(a, b)};
+    };
+    set_num_threads(1);
+    const auto one = all();
+    set_num_threads(3);
+    const auto several = all();
+    set_num_threads(threads);
+    for (std::size_t n = 0; n < one.size(); ++n) EXPECT_TRUE(same(several[n], one[n]));
+    ConvProblem last = p;
+    last.batch = 1;
+    EXPECT_TRUE(
+        same(ops::conv_forward(last, x.slice(0, p.batch - 1, p.batch), w), one[0].slice(0, p.batch - 1, p.batch)));
+    EXPECT_TRUE(same(ops::conv_backward_input(last, g.slice(0, p.batch - 1, p.batch), w),
+                     one[1].slice(0, p.batch - 1, p.batch)));
+    EXPECT_FALSE(same(one[0] * (1 + 1e-15), one[0]));
   }
 }
 

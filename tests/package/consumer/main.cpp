@@ -3,6 +3,9 @@
 
 #include <cstdio>
 #include <vector>
+#ifdef WITH_EIGEN
+#include <Eigen/Core>
+#endif
 
 struct Net : halo::nn::Module {
   halo::nn::Conv2d& conv = register_module("conv", halo::nn::Conv2d(3, 4, 3, {.stride = 2, .padding = 1}));
@@ -24,5 +27,13 @@ int main() {
   } catch (const halo::ArgumentError& error) {
     std::printf("%s\n%s\n", net.conv.weight.grad().describe().c_str(), error.what());
   }
+#ifdef WITH_EIGEN
+  halo::Tensor a = halo::randn({70, 80}, {.dtype = halo::float64}), b = halo::randn({80, 90}, {.dtype = halo::float64});
+  const halo::Tensor c = halo::matmul(a, b);
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const Matrix product =
+      Eigen::Map<const Matrix>(a.data<double>(), 70, 80) * Eigen::Map<const Matrix>(b.data<double>(), 80, 90);
+  if (!product.isApprox(Eigen::Map<const Matrix>(c.data<double>(), 70, 90), 1e-12)) return 1;
+#endif
   return values.size() == 4 * 3 * 3 * 3 ? 0 : 1;
 }
