@@ -123,6 +123,8 @@ MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
   MarchGeometry g;
   g.source = side(flipped ? p.output : p.input, shape, depth_marches);
   g.result = side(flipped ? p.input : p.output, shape, depth_marches);
+  g.source.rows.elements = flipped ? p.y_numel() : p.x_numel();
+  g.result.rows.elements = flipped ? p.x_numel() : p.y_numel();
   const auto pad = [&](std::size_t axis) {
     return to_int(flipped ? p.kernel[axis] - 1 - p.padding_before[axis] : p.padding_before[axis]);
   };

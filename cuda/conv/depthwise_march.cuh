@@ -13,31 +13,39 @@ __device__ __forceinline__ void load_taps(const T* weight, bool flip, float (&ta
   for (int t = 0; t < Taps; ++t) taps[t] = device::to_accumulator(weight[flip ? Taps - 1 - t : t]);
 }
 
-/// Columns of a thread: two words.
+/// Columns of a thread.
 template <class T>
-inline constexpr int kMarchColumns = 2 * kWordColumns<T>;
+inline constexpr int kMarchColumns = sizeof(T) == 4 ? kPair : 2 * kPair;
+
+/// Stores two neighbours, aligned to both.
+__device__ __forceinline__ void store_pair(float* to, const float* values) {
+  *reinterpret_cast<float2*>(to) = float2{values[0], values[1]};
+}
+template <class T>
+__device__ __forceinline__ void store_pair(T* to, const float* values) {
+  *reinterpret_cast<uint32_t*>(to) = device::pack_word<T>(values);
+}
 
 /// The results of one row in each column; Checked: where `row` is below rows.at[column]. `apart`: elements to the
-/// second word.
+/// second pair.
 template <bool Checked, class T, int Columns>
 __device__ __forceinline__ void store_row(T* to, int apart, const float (&values)[Columns], int row,
-                                          const ColumnRows<T, Columns>& rows) {
-  constexpr int kWord = kWordColumns<T>;
+                                          const ColumnRows<Columns>& rows) {
 #pragma unroll
-  for (int word = 0; word < Columns / kWord; ++word) {
-    bool exists[kWord];
+  for (int pair = 0; pair < Columns / kPair; ++pair) {
+    bool exists[kPair];
 #pragma unroll
-    for (int c = 0; c < kWord; ++c) {
-      exists[c] = !Checked || static_cast<unsigned>(row) < static_cast<unsigned>(rows.at[word * kWord + c]);
+    for (int c = 0; c < kPair; ++c) {
+      exists[c] = !Checked || static_cast<unsigned>(row) < static_cast<unsigned>(rows.at[pair * kPair + c]);
     }
-    T* const at = to + word * apart;
-    if (kWord == 2 && exists[kWord - 1] && reinterpret_cast<uintptr_t>(at) % 4 == 0) {
-      *reinterpret_cast<uint32_t*>(at) = device::pack_word<T>(values + word * kWord);
+    T* const at = to + pair * apart;
+    if (exists[kPair - 1] && reinterpret_cast<uintptr_t>(at) % (kPair * sizeof(T)) == 0) {
+      store_pair(at, values + pair * kPair);
       continue;
     }
 #pragma unroll
-    for (int c = 0; c < kWord; ++c) {
-      if (exists[c]) at[c] = device::from_accumulator<T>(values[word * kWord + c]);
+    for (int c = 0; c < kPair; ++c) {
+      if (exists[c]) at[c] = device::from_accumulator<T>(values[pair * kPair + c]);
     }
   }
 }
@@ -47,7 +55,7 @@ template <class T, int March, int Inner, int Width>
 __device__ __forceinline__ void march_columns(const unsigned char* source, int march_pitch, int inner_pitch, int apart,
                                               const float (&taps)[March * Inner * Width], float bias,
                                               const Activation& activation, T* result, int64_t result_pitch,
-                                              const ColumnRows<T, kMarchColumns<T>>& rows) {
+                                              const ColumnRows<kMarchColumns<T>>& rows) {
   constexpr int kUnroll = kMarchUnroll<March>;
   constexpr int C = kMarchColumns<T>;
   float sums[March][C];  // of the result rows in reach, row modulo March
@@ -88,7 +96,7 @@ __device__ __forceinline__ void march_columns(const unsigned char* source, int m
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
-        for (int c = 0; c < C; ++c) done[u][c] = device::apply_activation(activation, done[u][c]);
+        for (int c = 0; c < C; ++c) done[u][c] = device::call_activation(activation, done[u][c]);
       }
     }
     if (row0 >= 0 && row0 + kUnroll <= rows.at[C - 1]) {
@@ -118,7 +126,7 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   uint32_t fold;
   const uint32_t plane = g.fold.divide(static_cast<uint32_t>(tile.plane), fold);  // image and channel
   const int64_t slice = int64_t{p.multiplier.divide(plane)} * g.fold.divisor + fold;
-  const BoxPlace<T> place = source_place(g, tile, p.source + slice * g.source.slice);
+  const BoxPlace<T> place = source_place(g, tile, p.source, slice * g.source.slice);
   start_box(shared, box, g.source.rows, place, barrier);
   box_arrive(barrier);
 
@@ -133,7 +141,7 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
     load_taps(p.weight + int64_t{channel} * kTaps, p.flip, taps);
     bias = p.bias ? device::to_accumulator(p.bias[channel]) : 0.0f;
   };
-  load(min(march_item<T>(g, static_cast<int>(threadIdx.x)).plane, tile.planes - 1));  // while the rows arrive
+  load(min(march_item(g, static_cast<int>(threadIdx.x)).plane, tile.planes - 1));  // while the rows arrive
   box_wait<0>(barrier, 0);
   if (finish_box(shared, box, g.source.rows, place)) __syncthreads();
 
@@ -141,16 +149,16 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   T* const result = p.result + tile.plane * g.result.slice + tile.march * g.result.rows.outer_pitch +
                     tile.inner * g.result.rows.inner_pitch + tile.column;
   const int64_t result_pitch = g.column_step != 0 ? g.column_step : g.result.rows.outer_pitch;
-  const int apart = columns_apart<T>(g);
+  const int apart = columns_apart(g);
   for (int index = static_cast<int>(threadIdx.x); index < march_items(g, tile); index += static_cast<int>(blockDim.x)) {
-    const MarchItem item = march_item<T>(g, index);
+    const MarchItem item = march_item(g, index);
     if (!item_exists(g, tile, item)) continue;
     load(item.plane);
     const int column = tile.column + item.column;
     march_columns<T, March, Inner, Width>(
         source + item_offset<T>(box, item), step_pitch<T>(g, box), box.inner_pitch, apart, taps, bias, p.activation,
         result + item.plane * g.result.slice + item.inner * g.result.rows.inner_pitch + item.column, result_pitch,
-        ColumnRows<T, kMarchColumns<T>>(g, tile, column));
+        ColumnRows<kMarchColumns<T>>(g, tile, column));
   }
 }
 

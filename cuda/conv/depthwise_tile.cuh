@@ -32,13 +32,11 @@ __device__ __forceinline__ MarchTile march_tile(const MarchGeometry& g, uint32_t
   return tile;
 }
 
-/// A thread's result columns in a tile: those of one word or of two, `columns_apart` elements from each other.
-template <class T>
-inline constexpr int kWordColumns = 4 / static_cast<int>(sizeof(T));
+/// A thread's result columns in a tile: one or two pairs of neighbours, `columns_apart` elements from each other.
+inline constexpr int kPair = 2;
 
-template <class T>
 __device__ __forceinline__ int columns_apart(const MarchGeometry& g) {
-  return static_cast<int>(g.words.divisor) * kWordColumns<T>;
+  return static_cast<int>(g.words.divisor) * kPair;
 }
 
 /// Offsets of the first of them.
@@ -50,11 +48,10 @@ __device__ __forceinline__ int march_items(const MarchGeometry& g, const MarchTi
   return tile.planes * static_cast<int>(g.inner.divisor * g.words.divisor);
 }
 
-template <class T>
 __device__ __forceinline__ MarchItem march_item(const MarchGeometry& g, int index) {
   uint32_t column, inner;
   const uint32_t plane = g.inner.divide(g.words.divide(static_cast<uint32_t>(index), column), inner);
-  return {static_cast<int>(plane), static_cast<int>(inner), static_cast<int>(column) * kWordColumns<T>};
+  return {static_cast<int>(plane), static_cast<int>(inner), static_cast<int>(column) * kPair};
 }
 
 __device__ __forceinline__ bool item_exists(const MarchGeometry& g, const MarchTile& tile, const MarchItem& item) {
@@ -71,13 +68,18 @@ __device__ __forceinline__ int step_pitch(const MarchGeometry& g, const RowBox& 
   return g.column_step != 0 ? g.column_step * static_cast<int>(sizeof(T)) : box.outer_pitch;
 }
 
-/// The source box of a tile, whose slice (0, 0) starts at `slice`.
+/// The source box of a tile, whose slice (0, 0) starts at element `slice` of `tensor`.
 template <class T>
-__device__ __forceinline__ BoxPlace<T> source_place(const MarchGeometry& g, const MarchTile& tile, const T* slice) {
-  BoxPlace<T> place{nullptr, tile.planes, tile.march - g.pad_march, tile.inner - g.pad_inner,
+__device__ __forceinline__ BoxPlace<T> source_place(const MarchGeometry& g, const MarchTile& tile, const T* tensor,
+                                                    int64_t slice) {
+  BoxPlace<T> place{nullptr,
+                    tensor + g.source.rows.elements,
+                    tile.planes,
+                    tile.march - g.pad_march,
+                    tile.inner - g.pad_inner,
                     tile.column - g.pad_width};
   place.corner =
-      slice + place.outer * g.source.rows.outer_pitch + place.inner * g.source.rows.inner_pitch + place.column;
+      tensor + slice + place.outer * g.source.rows.outer_pitch + place.inner * g.source.rows.inner_pitch + place.column;
   return place;
 }
 
@@ -99,27 +101,47 @@ template <int March>
 inline constexpr int kMarchUnroll = March == 1 ? 4 : March;
 
 /// march_rows of each column of a thread, the first of which is `column`; they do not increase.
-template <class T, int Columns>
+template <int Columns>
 struct ColumnRows {
   int at[Columns];
   __device__ ColumnRows(const MarchGeometry& g, const MarchTile& tile, int column) {
 #pragma unroll
     for (int c = 0; c < Columns; ++c) {
-      const int behind = c / kWordColumns<T> * columns_apart<T>(g) + c % kWordColumns<T>;
+      const int behind = c / kPair * columns_apart(g) + c % kPair;
       at[c] = march_rows(g, tile, column + behind);
     }
   }
 };
 
-/// What the taps of one row read for each column. `row`: the first element, `apart`: bytes to the second word.
+/// Two neighbours, aligned to both.
+__device__ __forceinline__ void load_pair(const float* from, float* to) {
+  const float2 pair = *reinterpret_cast<const float2*>(from);
+  to[0] = pair.x;
+  to[1] = pair.y;
+}
+
+/// What the taps of one row read for each column. `row`: the first element, `apart`: bytes to the second pair.
 template <class T, int Columns, int Width>
 __device__ __forceinline__ void load_windows(const unsigned char* row, int apart, float (&windows)[Columns][Width]) {
   if constexpr (sizeof(T) == 4) {
+    // Two words at a time, wherever the row begins: the same in all lanes of a row.
+    float values[Width + 2];
+    const auto* from = reinterpret_cast<const float*>(row);
+    const bool odd = reinterpret_cast<uintptr_t>(row) % 8 != 0;
+    if (odd) {
+      values[0] = from[0];
 #pragma unroll
-    for (int c = 0; c < Columns; ++c) {
-      const auto* from = reinterpret_cast<const T*>(row + c * apart);
+      for (int k = 1; k + 1 <= Width; k += 2) load_pair(from + k, values + k);
+      if constexpr (Width % 2 != 0) values[Width] = from[Width];
+    } else {
 #pragma unroll
-      for (int k = 0; k < Width; ++k) windows[c][k] = from[k];
+      for (int k = 0; k + 1 <= Width; k += 2) load_pair(from + k, values + k);
+      if constexpr (Width % 2 == 0) values[Width] = from[Width];
+    }
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      windows[0][k] = values[k];
+      windows[1][k] = values[k + 1];
     }
   } else {
     // Whole words, shifted by half of one where the row is not aligned to words: the same in all lanes.

@@ -10,14 +10,14 @@
 
 namespace halo::cuda::conv::depthwise {
 
-/// Columns of a thread. Half types: one word, since two need too many registers beside the sums of the taps.
-inline constexpr int kWeightColumns = 2;
+/// Columns of a thread: one pair, since two need too many registers beside the sums of the taps.
+inline constexpr int kWeightColumns = kPair;
 
 /// Adds the products of a thread's columns to the sums of all taps. `rows`: the gradients that exist.
 template <class T, int March, int Inner, int Width>
 __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch, int inner_pitch,
                                              const unsigned char* y, int y_pitch, int apart,
-                                             const ColumnRows<T, kWeightColumns>& rows,
+                                             const ColumnRows<kWeightColumns>& rows,
                                              float (&taps)[March * Inner * Width]) {
   constexpr int kUnroll = kMarchUnroll<March>;
   constexpr int C = kWeightColumns;
@@ -26,11 +26,13 @@ __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch
   for (int step0 = 0; step0 < rows.at[0] + March - 1; step0 += kUnroll) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
+      const auto* from = reinterpret_cast<const T*>(y);
+      const int row = step0 + u;
+      if (sizeof(T) == 4 && row < rows.at[C - 1] && reinterpret_cast<uintptr_t>(y) % 8 == 0) {
+        load_pair(reinterpret_cast<const float*>(y), gradients[u % March]);
+      } else {
 #pragma unroll
-      for (int c = 0; c < C; ++c) {
-        const int behind = c / kWordColumns<T> * apart_bytes + c % kWordColumns<T> * static_cast<int>(sizeof(T));
-        gradients[u % March][c] =
-            step0 + u < rows.at[c] ? device::to_accumulator(*reinterpret_cast<const T*>(y + behind)) : 0.0f;
+        for (int c = 0; c < C; ++c) gradients[u % March][c] = row < rows.at[c] ? device::to_accumulator(from[c]) : 0.0f;
       }
 #pragma unroll
       for (int i = 0; i < Inner; ++i) {
@@ -70,13 +72,17 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   const uint32_t split = blockIdx.x % static_cast<unsigned>(p.splits);
   const MarchTile tile = march_tile(g, split);
   const BoxPlace<T> x_place =
-      source_place(g, tile,
-                   p.x + channel / p.multiplier * g.fold.divisor * g.source.slice + tile.outer * g.source.outer_pitch +
+      source_place(g, tile, p.x,
+                   channel / p.multiplier * g.fold.divisor * g.source.slice + tile.outer * g.source.outer_pitch +
                        tile.plane * g.source.rows.plane_pitch);
   const BoxPlace<T> y_place{p.y + channel * g.fold.divisor * g.result.slice + tile.outer * g.result.outer_pitch +
                                 tile.plane * g.result.rows.plane_pitch + tile.march * g.result.rows.outer_pitch +
                                 tile.inner * g.result.rows.inner_pitch + tile.column,
-                            tile.planes, tile.march, tile.inner, tile.column};
+                            p.y + g.result.rows.elements,
+                            tile.planes,
+                            tile.march,
+                            tile.inner,
+                            tile.column};
   unsigned char* const y_shared = shared + g.source_box.bytes;
   start_box(shared, g.source_box, g.source.rows, x_place, barrier);
   start_box(y_shared, g.result_box, g.result.rows, y_place, barrier);
@@ -87,15 +93,15 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   const unsigned char* const x = shared + box_shift(x_place);
   const unsigned char* const y = y_shared + box_shift(y_place);
   float taps[kTaps] = {};
-  const int apart = columns_apart<T>(g);
+  const int apart = columns_apart(g);
   for (int index = static_cast<int>(threadIdx.x); index < march_items(g, tile); index += static_cast<int>(blockDim.x)) {
-    const MarchItem item = march_item<T>(g, index);
+    const MarchItem item = march_item(g, index);
     if (!item_exists(g, tile, item)) continue;
     const int column = tile.column + item.column;
     march_weight<T, March, Inner, Width>(x + item_offset<T>(g.source_box, item), step_pitch<T>(g, g.source_box),
                                          g.source_box.inner_pitch, y + item_offset<T>(g.result_box, item),
                                          step_pitch<T>(g, g.result_box), apart,
-                                         ColumnRows<T, kWeightColumns>(g, tile, column), taps);
+                                         ColumnRows<kWeightColumns>(g, tile, column), taps);
   }
 
 #pragma unroll

@@ -18,6 +18,7 @@ namespace halo::cuda::conv {
 template <class T>
 struct BoxPlace {
   const T* corner;
+  const T* end;              ///< of the tensor: nothing behind it is read
   int planes;                ///< of the box that exist
   int outer, inner, column;  ///< position of the corner
 };
@@ -66,7 +67,38 @@ __device__ __forceinline__ void box_barrier_init(uint32_t barrier) {
 #endif
 }
 
-/// Starts to copy the rows of the box at `place` to `shared` (16-byte aligned).
+/// The copy of one row: whole granules, which may begin or end with elements of other rows.
+struct RowCopy {
+  const char* from;
+  uint32_t to, bytes;
+
+  /// Row `index` of the box; no bytes where it does not exist. `at`: shared address of the first element of the box. A
+  /// last granule that is not whole inside the tensor is copied here and now.
+  template <class T>
+  __device__ RowCopy(const RowBox& box, const RowSource& source, const BoxPlace<T>& place, const BoxColumns& columns,
+                     uint32_t at, int index)
+      : from(nullptr), to(at), bytes(0) {
+    const BoxRow row(box, source, place, index);
+    if (!row.exists || columns.first == columns.last) return;
+    const T* first = place.corner + row.plane * source.plane_pitch + row.outer * source.outer_pitch +
+                     row.inner * source.inner_pitch + columns.first;
+    const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(first) % device::kGranule);
+    const auto length = static_cast<uint32_t>(columns.last - columns.first) * uint32_t{sizeof(T)} + lead;
+    from = reinterpret_cast<const char*>(first) - lead;
+    to += static_cast<uint32_t>(row.offset(box)) + columns.first * uint32_t{sizeof(T)} - lead;
+    bytes = (length + device::kGranule - 1) / device::kGranule * device::kGranule;
+    if (from + bytes > reinterpret_cast<const char*>(place.end)) {
+      bytes -= device::kGranule;
+      for (uint32_t b = max(bytes, lead); b < length; b += uint32_t{sizeof(T)}) {
+        T* const element = static_cast<T*>(__cvta_shared_to_generic(to + b));
+        *element = *reinterpret_cast<const T*>(from + b);
+      }
+    }
+  }
+};
+
+/// Starts to copy the rows of the box at `place` to `shared` (16-byte aligned). Neighbouring rows go to different
+/// warps: the copy engine takes a warp's orders one after the other, at 60 cycles each.
 template <class T>
 __device__ __forceinline__ void start_box(unsigned char* shared, const RowBox& box, const RowSource& source,
                                           const BoxPlace<T>& place, uint32_t barrier) {
@@ -74,22 +106,18 @@ __device__ __forceinline__ void start_box(unsigned char* shared, const RowBox& b
   if (columns.first == columns.last) return;
   const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(shared) + box_shift(place));
   const int rows = place.planes * static_cast<int>(box.outer.divisor * box.inner.divisor);
-  for (int index = static_cast<int>(threadIdx.x); index < rows; index += static_cast<int>(blockDim.x)) {
-    const BoxRow row(box, source, place, index);
-    if (!row.exists) continue;
-    const T* from = place.corner + row.plane * source.plane_pitch + row.outer * source.outer_pitch +
-                    row.inner * source.inner_pitch + columns.first;
-    // Whole granules: they may begin or end with elements of other rows, or of nobody, but on the same page.
-    const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) % device::kGranule);
-    const auto length = static_cast<uint32_t>(columns.last - columns.first) * uint32_t{sizeof(T)} + lead;
-    const uint32_t bytes = (length + device::kGranule - 1) / device::kGranule * device::kGranule;
-    const auto* begin = reinterpret_cast<const char*>(from) - lead;
-    const uint32_t to = at + static_cast<uint32_t>(row.offset(box)) + columns.first * uint32_t{sizeof(T)} - lead;
+  const auto warps = static_cast<int>(blockDim.x / 32);
+  const auto lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  for (int index = lane * warps + warp; index < rows; index += static_cast<int>(blockDim.x)) {
+    const RowCopy copy(box, source, place, columns, at, index);
+    if (copy.bytes == 0) continue;
 #if __CUDA_ARCH__ >= 900
-    device::barrier_expect_more(barrier, bytes);
-    device::copy_bulk(to, begin, bytes, barrier);
+    device::barrier_expect_more(barrier, copy.bytes);
+    device::copy_bulk(copy.to, copy.from, copy.bytes, barrier);
 #else
-    for (uint32_t b = 0; b < bytes; b += device::kGranule) device::copy_async_16(to + b, begin + b, device::kGranule);
+    for (uint32_t b = 0; b < copy.bytes; b += device::kGranule) {
+      device::copy_async_16(copy.to + b, copy.from + b, device::kGranule);
+    }
 #endif
   }
 }
@@ -122,10 +150,11 @@ __device__ __forceinline__ void box_written() {
 }
 
 /// Writes zeros where the box is outside its source, planes that do not exist apart. True if it wrote: then the block
-/// must synchronise before it reads the box.
+/// must synchronise before it reads the box. All threads of the block, or those that `thread` and `threads` tell.
 template <class T>
 __device__ __forceinline__ bool finish_box(unsigned char* shared, const RowBox& box, const RowSource& source,
-                                           const BoxPlace<T>& place) {
+                                           const BoxPlace<T>& place, int thread = static_cast<int>(threadIdx.x),
+                                           int threads = static_cast<int>(blockDim.x)) {
   const BoxColumns columns(box, source, place);
   const int outer = static_cast<int>(box.outer.divisor), inner = static_cast<int>(box.inner.divisor);
   const bool all_rows = place.outer >= 0 && place.outer + outer <= source.outer && place.inner >= 0 &&
@@ -134,8 +163,8 @@ __device__ __forceinline__ bool finish_box(unsigned char* shared, const RowBox& 
   if (all_rows && outside == 0) return false;
   unsigned char* const at = shared + box_shift(place);
   const int rows = place.planes * outer * inner;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  for (int first = static_cast<int>(threadIdx.x) - lane; first < rows; first += static_cast<int>(blockDim.x)) {
+  const int lane = thread % 32;
+  for (int first = thread - lane; first < rows; first += threads) {
     const BoxRow row(box, source, place, first + lane);
     const int offset = row.offset(box);
     const bool in_box = first + lane < rows;

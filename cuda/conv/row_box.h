@@ -11,6 +11,7 @@ namespace halo::cuda::conv {
 struct RowSource {
   int outer = 1, inner = 1, width = 1;
   int64_t plane_pitch = 0, outer_pitch = 0, inner_pitch = 0;
+  int64_t elements = 0;  ///< of the whole tensor: nothing behind them is read
 };
 
 /// planes x outer x inner rows of `columns` elements in shared memory. The pitches (bytes) are congruent to those of

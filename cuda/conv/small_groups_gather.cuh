@@ -114,8 +114,7 @@ template <class T>
 __device__ __forceinline__ BoxPlace<T> gather_source(const GatherPlan& plan, const T* data, int group, int64_t index) {
   const GroupProblem& p = plan.problem;
   const TilePlace place = tile_place(plan.tiles, plan.tile.positions, static_cast<uint32_t>(index));
-  return tile_source(p, place, data + (place.image * p.groups + group) * p.source_channels * p.source_rows.plane_pitch,
-                     p.source_channels);
+  return tile_source(p, place, data, int64_t{group} * p.source_channels, p.source_channels);
 }
 
 /// Products of one pair of units, added to `part`. The row tiles of a warp are neighbours in the tile.
@@ -295,7 +294,7 @@ __global__ void __launch_bounds__(kGatherThreads)
 #pragma unroll 1
         for (int c = 0; c < channels; ++c, out += result_plane, staged += stage_pitch) {
           const float shifted = bias ? *staged + device::to_accumulator(bias[c]) : *staged;
-          *out = device::from_accumulator<T>(device::apply_activation(arguments.activation, shifted));
+          *out = device::from_accumulator<T>(device::call_activation(arguments.activation, shifted));
         }
       }
       __syncwarp();  // the stage may be overwritten

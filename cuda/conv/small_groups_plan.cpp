@@ -26,7 +26,8 @@ DeviceLimits device_limits() {
   const bool known = cudaGetDevice(&device) == cudaSuccess &&
                      cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
                      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-  if (known) limits = {static_cast<std::size_t>(shared), multiprocessors};
+  constexpr int kStatic = 256;  // no more than this is declared in the kernels
+  if (known) limits = {static_cast<std::size_t>(shared - kStatic), multiprocessors};
   return limits;
 }
 

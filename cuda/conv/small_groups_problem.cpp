@@ -93,6 +93,8 @@ GroupProblem group_problem(const ConvProblem& p, bool forward) {
   };
   g.source_rows = rows(g.source);
   g.result_rows = rows(g.result);
+  g.source_rows.elements = forward ? p.x_numel() : p.y_numel();
+  g.result_rows.elements = forward ? p.y_numel() : p.x_numel();
   g.tap_pitch[2] = 1;
   g.tap_pitch[1] = g.kernel[2];
   g.tap_pitch[0] = g.kernel[1] * g.kernel[2];

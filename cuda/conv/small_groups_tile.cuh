@@ -95,14 +95,18 @@ __device__ __forceinline__ TilePlace tile_place(const FastDivide (&tiles)[3], co
   return place;
 }
 
-/// The source box of a tile in `channels` planes from `data` on.
+/// The source box of a tile in `channels` planes of its image, from `first` on.
 template <class T>
 __device__ __forceinline__ BoxPlace<T> tile_source(const GroupProblem& p, const TilePlace& tile, const T* data,
-                                                   int channels) {
-  BoxPlace<T> place{nullptr, channels, tile.q0[0] * p.step[0] + p.origin[0], tile.q0[1] * p.step[1] + p.origin[1],
+                                                   int64_t first, int channels) {
+  BoxPlace<T> place{nullptr,
+                    data + p.source_rows.elements,
+                    channels,
+                    tile.q0[0] * p.step[0] + p.origin[0],
+                    tile.q0[1] * p.step[1] + p.origin[1],
                     tile.q0[2] * p.step[2] + p.origin[2]};
-  place.corner =
-      data + place.outer * p.source_rows.outer_pitch + place.inner * p.source_rows.inner_pitch + place.column;
+  place.corner = data + (tile.image * p.groups * p.source_channels + first) * p.source_rows.plane_pitch +
+                 place.outer * p.source_rows.outer_pitch + place.inner * p.source_rows.inner_pitch + place.column;
   return place;
 }
 

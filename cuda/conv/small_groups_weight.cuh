@@ -23,12 +23,14 @@ struct WeightSources {
     const GroupProblem& p = plan.problem;
     const TilePlace place = tile_place(plan.tiles, plan.y.positions, index);
     const int64_t image_group = place.image * p.groups + group;
-    x = tile_source(p, place,
-                    arguments.x + (image_group * p.source_channels + first_channel) * p.source_rows.plane_pitch,
-                    plan.set_channels);
+    x = tile_source(p, place, arguments.x, int64_t{group} * p.source_channels + first_channel, plan.set_channels);
     y = {arguments.y + image_group * p.result_channels * p.result_rows.plane_pitch +
              place.q0[0] * p.result_rows.outer_pitch + place.q0[1] * p.result_rows.inner_pitch + place.q0[2],
-         p.result_channels, place.q0[0], place.q0[1], place.q0[2]};
+         arguments.y + p.result_rows.elements,
+         p.result_channels,
+         place.q0[0],
+         place.q0[1],
+         place.q0[2]};
   }
 };
 

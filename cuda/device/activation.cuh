@@ -22,4 +22,10 @@ __device__ __forceinline__ T apply_activation(const Activation& activation, T x)
   return x;
 }
 
+/// The same as a call, for kernels that would otherwise hold a copy of it for each of many results.
+template <class T>
+__device__ __noinline__ T call_activation(Activation activation, T x) {
+  return apply_activation(activation, x);
+}
+
 }  // namespace halo::cuda::device

@@ -193,6 +193,7 @@ causal::TileParams<T> tile_params(const CausalConv1dProblem& p, const CausalConv
   tile.by_channel = FastDivide(static_cast<uint32_t>(p.channels));
   tile.splits = static_cast<int>(p.batch * tiles);
   tile.rows.width = tile.length;
+  tile.rows.elements = p.batch * p.channels * p.length;
   tile.x_box = conv::row_box(tile.rows, 1, 1, 1, tile.columns + int64_t{reaches} * tile.reach, sizeof(T));
   tile.g_box = conv::row_box(tile.rows, 1, 1, 1, tile.columns + int64_t{tile.reach}, sizeof(T));
   return tile;

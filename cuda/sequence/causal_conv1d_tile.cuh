@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(const __grid_cons
   __syncthreads();
   const Tile tile(p);
   const int64_t start = tile.row * p.length + tile.first;
-  const conv::BoxPlace<T> place{p.x + start - p.reach, 1, 0, 0, tile.first - p.reach};
+  const conv::BoxPlace<T> place{p.x + start - p.reach, p.x + p.rows.elements, 1, 0, 0, tile.first - p.reach};
   conv::start_box(shared, p.x_box, p.rows, place, barrier);
   conv::box_arrive(barrier);
   const Taps<T, K> taps(p, tile, shared + p.x_box.bytes);
@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(kTileThreads) backward_kernel(const __grid_con
   __syncthreads();
   const Tile tile(p);
   const int64_t start = tile.row * p.length + tile.first;
-  const conv::BoxPlace<T> x_place{p.x + start - p.reach, 1, 0, 0, tile.first - p.reach};
-  const conv::BoxPlace<T> g_place{p.g + start, 1, 0, 0, tile.first};
+  const conv::BoxPlace<T> x_place{p.x + start - p.reach, p.x + p.rows.elements, 1, 0, 0, tile.first - p.reach};
+  const conv::BoxPlace<T> g_place{p.g + start, p.g + p.rows.elements, 1, 0, 0, tile.first};
   conv::start_box(shared, p.x_box, p.rows, x_place, barrier);
   if (p.g != nullptr) conv::start_box(shared + p.x_box.bytes, p.g_box, p.rows, g_place, barrier);
   conv::box_arrive(barrier);

@@ -165,6 +165,9 @@ std::vector<ConvProblem> narrow_problems() {
       problem({2, 64, 57, 96}, 32, 4, {3, 5}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}}),
       problem({2, 6, 41, 43}, 10, 2, {3, 2}, {.padding = {1, 1}}),
       problem({2, 3, 61, 19, 10}, 24, 1, {3, 3, 1}, {}),
+      problem({1, 32, 9, 24, 47}, 32, 4, {3, 5, 7}, {.stride = {2, 2, 2}, .padding = {1, 2, 3}}),
+      problem({2, 2, 40, 61}, 40, 1, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
+      problem({2, 40, 30, 551}, 3, 1, {3, 3}, {.padding = {1, 1}}),
   };
 }
 
@@ -270,6 +273,29 @@ TYPED_TEST(NarrowConv, RepeatsItsBits) {
     const auto a = first.result(pass).values(), b = second.result(pass).values();
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(double)), 0)
         << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+  });
+}
+
+/// Nothing but what a tool such as compute-sanitizer sees: the operands end where their allocations do.
+TYPED_TEST(NarrowConv, TouchesNothingBehindItsOperands) {
+  using T = TypeParam;
+  for_each_supported(dtype_of<T>(), [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
+    ConvConfig config;
+    config.pass = pass;
+    config.dtype = dtype_of<T>();
+    const DeviceArray<char> workspace(static_cast<int64_t>(algorithm.workspace_bytes(problem, config)));
+    Operands operands;
+    operands.workspace = workspace.get();
+    void** const pointers[] = {&operands.x, &operands.w, &operands.y};
+    const int64_t counts[] = {problem.x_numel(), problem.w_numel(), problem.y_numel()};
+    for (int i = 0; i < 3; ++i) {
+      const auto bytes = static_cast<std::size_t>(counts[i]) * sizeof(T);
+      check(cudaMalloc(pointers[i], bytes), "test");
+      check(cudaMemset(*pointers[i], 0, bytes), "test");
+    }
+    algorithm.run(problem, config, operands, nullptr);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+    for (void** pointer : pointers) cudaFree(*pointer);
   });
 }
 
