@@ -104,7 +104,9 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant
   for (int c = 0; c < kColumns; ++c) {
     const Index column = t.column + c * t.lanes;
     if (column >= f.width.output) break;
-    out[column] = device::from_accumulator<T>(device::apply_activation(activation, sums[c] + shift));
+    Acc value = sums[c] + shift;
+    if (activation.kind != ActivationKind::None) value = device::call_activation(activation, value);
+    out[column] = device::from_accumulator<T>(value);
   }
 }
 

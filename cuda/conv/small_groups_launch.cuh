@@ -7,14 +7,15 @@
 
 namespace halo::cuda::conv::small_groups {
 
-/// Calls f with the step of the width as a constant: 1, 2, or 0 for all others.
-template <class F>
+/// Calls f with the step of the width as a constant: 1, 2, or 0 for all others. Only split operands have instructions
+/// to save there.
+template <bool Split, class F>
 void with_step(int step, F&& f) {
-  switch (step) {
-    case 1: return f(std::integral_constant<int, 1>{});
-    case 2: return f(std::integral_constant<int, 2>{});
-    default: return f(std::integral_constant<int, 0>{});
+  if constexpr (Split) {
+    if (step == 1) return f(std::integral_constant<int, 1>{});
+    if (step == 2) return f(std::integral_constant<int, 2>{});
   }
+  f(std::integral_constant<int, 0>{});
 }
 
 template <class T, bool Split>
@@ -23,7 +24,7 @@ void launch_gather_as(const GatherPlan& plan, const GatherArguments<T>& argument
     launch("conv small groups", kernel, dim3(static_cast<unsigned>(plan.blocks)),
            dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes, stream, plan, arguments);
   };
-  with_step(plan.problem.step[2], [&]<int Step>(std::integral_constant<int, Step>) {
+  with_step<Split>(plan.problem.step[2], [&]<int Step>(std::integral_constant<int, Step>) {
     const bool few_rows = plan.row_tiles == 2;
     switch (plan.column_tiles) {
       case 1: return few_rows ? start(gather_kernel<T, Split, Step, 2, 1>) : start(gather_kernel<T, Split, Step, 4, 1>);
@@ -47,7 +48,7 @@ void launch_weight_as(const WeightPlan& plan, const WeightArguments<T>& argument
     launch("conv small groups backward_weight", kernel, dim3(static_cast<unsigned>(plan.blocks)),
            dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes, stream, plan, arguments);
   };
-  with_step(plan.problem.step[2], [&]<int Step>(std::integral_constant<int, Step>) {
+  with_step<Split>(plan.problem.step[2], [&]<int Step>(std::integral_constant<int, Step>) {
     switch (plan.column_tiles) {
       case 1: return start(weight_kernel<T, Split, Step, 7, 1>);
       case 2: return start(weight_kernel<T, Split, Step, 4, 2>);
