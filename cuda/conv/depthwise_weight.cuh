@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
                             tile.inner,
                             tile.column};
   unsigned char* const y_shared = shared + g.source_box.bytes;
-  start_box(shared, g.source_box, g.source.rows, x_place, barrier);
-  start_box(y_shared, g.result_box, g.result.rows, y_place, barrier);
+  start_box(shared, g.source_box, g.source.rows, x_place, barrier, true);
+  start_box(y_shared, g.result_box, g.result.rows, y_place, barrier, true);
   box_arrive(barrier);
   box_wait<0>(barrier, 0);
   if (finish_box(shared, g.source_box, g.source.rows, x_place)) __syncthreads();

@@ -97,18 +97,19 @@ struct RowCopy {
   }
 };
 
-/// Starts to copy the rows of the box at `place` to `shared` (16-byte aligned). Neighbouring rows go to different
-/// warps: the copy engine takes a warp's orders one after the other, at 60 cycles each.
+/// Starts to copy the rows of the box at `place` to `shared` (16-byte aligned). `spread`: neighbouring rows go to
+/// different warps, since the copy engine takes a warp's orders one after the other, at 60 cycles each; worth it where
+/// a block does nothing before the last row is there.
 template <class T>
 __device__ __forceinline__ void start_box(unsigned char* shared, const RowBox& box, const RowSource& source,
-                                          const BoxPlace<T>& place, uint32_t barrier) {
+                                          const BoxPlace<T>& place, uint32_t barrier, bool spread = false) {
   const BoxColumns columns(box, source, place);
   if (columns.first == columns.last) return;
   const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(shared) + box_shift(place));
   const int rows = place.planes * static_cast<int>(box.outer.divisor * box.inner.divisor);
-  const auto warps = static_cast<int>(blockDim.x / 32);
-  const auto lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  for (int index = lane * warps + warp; index < rows; index += static_cast<int>(blockDim.x)) {
+  const auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int first = spread ? thread % 32 * (threads / 32) + thread / 32 : thread;
+  for (int index = first; index < rows; index += threads) {
     const RowCopy copy(box, source, place, columns, at, index);
     if (copy.bytes == 0) continue;
 #if __CUDA_ARCH__ >= 900
