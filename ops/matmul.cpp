@@ -64,8 +64,13 @@ void multiply(const Tensor& a, const Tensor& b, double beta, const Tensor& c) {
                       .batch_a = left.batch,
                       .batch_b = right.batch,
                       .beta = beta};
+  problem.batch = c.numel() / (problem.m * problem.n);
+  // Matrices that follow each other and share the right operand are one tall matrix.
+  if (right.batch == 0 && !left.transposed && left.batch == problem.m * left.ld) {
+    problem.m *= problem.batch;
+    problem.batch = 1;
+  }
   problem.batch_c = problem.m * problem.n;
-  problem.batch = c.numel() / problem.batch_c;
   run_backend("gemm", c.device(), cpu::gemm, cuda::gemm, problem, left.tensor, right.tensor, writes(c));
 }
 

@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) accumulate(const __grid_con
     barrier_init_fence();
   }
   __syncthreads();
-  const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128;
+  const int thread = threadIdx.x % 128;
+  const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);  // known to be the same in a whole warp
   if (warpgroup == kConsumers) {
     registers_decrease<Tile::kProducerRegisters>();
     if (thread < 32) {

@@ -34,7 +34,7 @@ struct DenseWeightTile {
   static constexpr int kTiles = dense_weight_row_tiles(N);
   static constexpr int kThreads = (kConsumers + 1) * 128;
   /// Registers a thread: entry has 128 (65,536 / 512).
-  static constexpr int kConsumerRegisters = (Split && N >= 64) || kFolded ? 152 : 144;
+  static constexpr int kConsumerRegisters = 144;
   static constexpr int kProducerRegisters = 512 - kConsumers * kConsumerRegisters;
   static_assert(N % 16 == 0 && kWgmmaColumns * kHalves == N && N <= (Split ? kMostColumns : kMostFoldedColumns));
   static_assert(kConsumerRegisters % 8 == 0 && kProducerRegisters >= 40);

@@ -7,18 +7,20 @@ namespace halo::cuda::conv::dense_weight {
 
 /// What a consumer keeps of a stage's note.
 struct Note {
-  uint32_t address;
-  uint32_t begin;   ///< word z of the note: byte in the ring, and words in the box
-  uint32_t ragged;  ///< of word w
+  uint32_t begin;  ///< word z: byte in the ring, and words in the box
+  bool ragged;     ///< of word w
+  /// Words x and y, of this thread's own positions: bit 4u stands for step u.
+  uint32_t near, far;
 };
 
 /// How a warpgroup comes to the positions of a stage: along a line, whose positions are neighbours or a stride apart,
 /// or step by step where lines are shorter than a group of four steps.
 enum class Walk { Neighbours, Strided, Found };
 
-/// A stage's tiles of the streamed operand. The low parts lie above the high ones.
+/// Tiles of the streamed operand from some k8 step on.
 struct Streamed {
-  uint32_t high, low;
+  uint64_t high;  ///< descriptor of the first step's high parts
+  uint32_t low;   ///< bytes from there to the low ones
 };
 
 /// A warpgroup's share of a block: up to kTiles tiles of 64 rows, all columns.
@@ -107,20 +109,20 @@ struct Consumer {
       if constexpr (How == Walk::Found) find(m, gathered, first + u, note, own);
       load_step(&value[u * 4], own, half);
     }
-    if (note.ragged == 0) return;
-    const int2 exists = load_shared_pair(note.address);
-    const uint32_t near = static_cast<uint32_t>(exists.x) >> (4 * first + thread % 4);
-    const uint32_t far = static_cast<uint32_t>(exists.y) >> (4 * first + thread % 4);
+    if (!note.ragged) return;
+    const uint32_t near = note.near >> (4 * first), far = note.far >> (4 * first);
 #pragma unroll
     for (int i = 0; i < Steps * 4; ++i) value[i] = ((i % 4 < 2 ? near : far) >> (i / 4 * 4) & 1) != 0 ? value[i] : 0.0f;
   }
 
-  /// B of k8 step `step`, half `h` of the columns: lines of 128 bytes, swizzled, eight a group.
-  static __device__ __forceinline__ uint64_t descriptor(uint32_t tile, int step, int h) {
+  /// Descriptor of a tile: lines of 128 bytes, swizzled, eight a group.
+  static __device__ __forceinline__ uint64_t descriptor(uint32_t tile) {
     constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kGroup = uint64_t{1024 >> 4} << 32, kUnused = uint64_t{1} << 16;
-    const auto at = static_cast<uint32_t>(step);
-    const uint32_t address = tile + at / 4 * chunk_bytes(Tile::kColumns) + at % 4 * 32 + h * Tile::kWgmmaColumns * 128;
-    return static_cast<uint64_t>(address >> 4) | kSwizzle128 | kGroup | kUnused;
+    return static_cast<uint64_t>(tile >> 4) | kSwizzle128 | kGroup | kUnused;
+  }
+  /// B of the step `step` steps on in the same line, half `h` of the columns.
+  static __device__ __forceinline__ uint64_t step_of(uint64_t first, int step, int h) {
+    return descriptor_after(first, step * 32 + h * Tile::kWgmmaColumns * 128);
   }
 
   template <int Steps, bool Split>
@@ -160,7 +162,6 @@ struct Consumer {
   __device__ __forceinline__ void multiply_split(int m, const Streamed& streamed, uint32_t gathered,
                                                  const uint32_t (&at)[2], int first, const Note& note) {
     constexpr int kPiece = Steps < 2 ? 1 : 2;
-    const uint64_t low_part = static_cast<uint64_t>(streamed.low - streamed.high) >> 4;
     uint32_t high[Steps / kPiece][kPiece * 4], low[Steps / kPiece][kPiece * 4];
 #pragma unroll
     for (int h = 0; h < Tile::kHalves; ++h) {
@@ -178,9 +179,9 @@ struct Consumer {
         wgmma_fence();
 #pragma unroll
         for (int u = 0; u < kPiece; ++u) {
-          const uint64_t b = descriptor(streamed.high, begin + u, h);
+          const uint64_t b = step_of(streamed.high, piece * kPiece + u, h);
           wgmma_tf32(part, fragment(low[piece], u), b, piece > 0 || u > 0);
-          wgmma_tf32(part, fragment(high[piece], u), b + low_part, 1);
+          wgmma_tf32(part, fragment(high[piece], u), descriptor_after(b, streamed.low), 1);
           wgmma_tf32(part, fragment(high[piece], u), b, 1);
         }
         wgmma_commit();
@@ -211,7 +212,7 @@ struct Consumer {
         for (int h = 0; h < Tile::kHalves; ++h)
 #pragma unroll
           for (int u = 0; u < kPiece; ++u)
-            wgmma_tf32(sum[m][h], fragment(a[m][piece], u), descriptor(streamed.high, begin + u, h), 1);
+            wgmma_tf32(sum[m][h], fragment(a[m][piece], u), step_of(streamed.high, piece * kPiece + u, h), 1);
         wgmma_commit();
       }
     }
@@ -219,7 +220,7 @@ struct Consumer {
   }
 
   template <Walk How>
-  __device__ __forceinline__ void multiply_stage(const Streamed& streamed, uint32_t gathered, const Note& note) {
+  __device__ __forceinline__ void multiply_stage(Streamed streamed, uint32_t gathered, const Note& note) {
     const auto& g = p.geometry;
     const int lines = How == Walk::Found ? 1 : g.step_rows, steps = How == Walk::Found ? g.steps : g.row_steps;
 #pragma unroll 1
@@ -231,8 +232,9 @@ struct Consumer {
 #pragma unroll
         for (int m = 0; m < Tile::kTiles; ++m) find(m, gathered, step, note, at[m]);
       }
-      const auto advance = [&](int by) {
+      const auto advance = [&](int by, int bytes) {
         step += by;
+        streamed.high = descriptor_after(streamed.high, bytes);
 #pragma unroll
         for (auto& tile_at : at)
           for (uint32_t& row_at : tile_at) row_at += by * step_bytes<How>();
@@ -240,12 +242,12 @@ struct Consumer {
 #pragma unroll 1
       while (step + 4 <= end) {
         multiply<How, 4>(streamed, gathered, at, step, note);
-        advance(4);
+        advance(4, chunk_bytes(Tile::kColumns));
       }
       if constexpr (Tile::kFolded) continue;
       if ((steps & 2) != 0) {
         multiply<How, 2>(streamed, gathered, at, step, note);
-        advance(2);
+        advance(2, 2 * 32);
       }
       if ((steps & 1) != 0) multiply<How, 1>(streamed, gathered, at, step, note);
     }
@@ -313,10 +315,18 @@ struct Consumer {
       for (int stage = first; stage < end; ++stage) {
         barrier_wait(shared.full(tile.index), tile.parity);
         const uint32_t address = shared.note(tile.index);
-        const int2 note = load_shared_pair(address + 8);
-        const uint32_t lead = static_cast<uint32_t>(note.y) >> 1;
-        multiply_stage<How>({shared.high(high.index), shared.low(tile.index)}, shared.gathered() + lead,
-                            {address, static_cast<uint32_t>(note.x), static_cast<uint32_t>(note.y) & 1});
+        const int2 begin = load_shared_pair(address + 8);
+        const uint32_t lead = static_cast<uint32_t>(begin.y) >> 1;
+        Note note{static_cast<uint32_t>(begin.x), __any_sync(~0u, begin.y & 1) != 0, 0, 0};
+        if (note.ragged) {
+          const int2 exists = load_shared_pair(address);
+          note.near = static_cast<uint32_t>(exists.x) >> thread % 4;
+          note.far = static_cast<uint32_t>(exists.y) >> thread % 4;
+        }
+        // The same in all threads, which descriptors in uniform registers need to know.
+        const uint32_t tiles = __shfl_sync(~0u, shared.high(high.index), 0);
+        const uint32_t low = __shfl_sync(~0u, shared.low(tile.index), 0) - tiles;
+        multiply_stage<How>({descriptor(tiles), low}, shared.gathered() + lead, note);
         __syncwarp();
         if (thread % 32 == 0) barrier_arrive(shared.empty(tile.index));
         tile.next(g.tiles);

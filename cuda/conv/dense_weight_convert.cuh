@@ -9,8 +9,10 @@ namespace halo::cuda::conv::dense_weight {
 /// Two warps, together at each stage or taking turns at them.
 template <class Tile>
 struct Converter : Loader {
-  const bool turns;
   const int threads, thread, turn;  ///< threads at a stage, this one among them, and which stages it takes
+  const int width_log;              ///< of how many threads, a power of two, share a line of a column
+  const int channels;               ///< streamed, of one folded tap
+  int channels_log = 0;             ///< of the gathered channels, rounded up to a power of two: not above `threads`
   int step_line;                    ///< of the position that this lane's bit of a note stands for
   int first_line = 0;               ///< of the ring, of the stage at hand
   Cursor at;
@@ -18,12 +20,14 @@ struct Converter : Loader {
 
   __device__ __forceinline__ Converter(const DenseWeightParams& params, const Block& b, const Shared& s, int t)
       : Loader(params, b, s),
-        turns(g.turns()),
         threads(g.converters()),
-        thread(turns ? t % 32 : t),
+        thread(g.turns ? t % 32 : t),
         turn(t / 32),
+        width_log(log_of_width(g.row_steps)),
+        channels(b.columns / g.fold_taps),
         at(g, b.first_stage) {
     step_line = thread / 4 / g.row_steps;
+    while (1 << channels_log < min(b.channels, threads)) ++channels_log;
     tile.parity = 1;  // a fresh barrier counts as emptied
   }
 
@@ -31,13 +35,19 @@ struct Converter : Loader {
     for (int stage = 0; stage < block.stages; ++stage) {
       const int fresh = stage == 0 || at.row_block == 0 ? g.lines : g.fresh;
       if (stage != 0) first_line = wrapped(first_line + fresh);
-      if (!turns || stage % 2 == turn) prepare(fresh);
+      if (!g.turns || stage % 2 == turn) prepare(fresh);
       at.next(g);
       tile.next(g.tiles);
       high.next(g.high_slots);
       box.next(g.box_slots());
       lines.next(g.tiles + g.ahead);
     }
+  }
+
+  /// Enough threads for two pieces of 16 bytes a step.
+  static __device__ __forceinline__ int log_of_width(int row_steps) {
+    if (row_steps <= 2) return row_steps;
+    return row_steps <= 4 ? 3 : 4;
   }
 
   /// One stage, of whose gathered lines the last `fresh` are new.
@@ -67,16 +77,17 @@ struct Converter : Loader {
     const int left = g.pad[2] > 0 ? min(max(-x0, 0), g.line_words) : 0;
     const int right = g.right_padding ? max(g.extent[2] - x0, 0) : g.line_words;
     const int first = first_gathered(at);
-    if (left > 0 || right < g.line_words || first + block.channels > m.tail()) {
-      for (int i = thread; i < fresh * g.planes * block.channels; i += threads) {
-        const int row = i / block.channels, channel = i - row * block.channels;
-        const int own_line = g.lines - fresh + row / g.planes, plane = row % g.planes;
-        int flat;
-        const bool inside = gathered_line(at, plane, own_line, flat);
-        const int begin = shift(m, first + channel, flat, p.gathered_shift);
-        const int stored = wrapped(first_line + own_line) * g.planes + plane;
-        const uint32_t to = shared.gathered() + (stored * g.line_pitch + m.channel_word(channel) + begin) * 4;
-        const int end = g.line_words - begin;
+    if (left == 0 && right >= g.line_words && first + block.channels <= m.tail()) return;
+    // As many threads a line as there are channels, rounded up to a power of two.
+    const int lanes = 1 << channels_log;
+    for (int row = thread >> channels_log; row < fresh * g.planes; row += threads >> channels_log) {
+      const int own_line = row / g.planes, plane = row - own_line * g.planes, line = g.lines - fresh + own_line;
+      int flat;
+      const bool inside = gathered_line(at, plane, line, flat);
+      const uint32_t stored = shared.gathered() + (wrapped(first_line + line) * g.planes + plane) * g.line_pitch * 4;
+      for (int channel = thread & (lanes - 1); channel < block.channels; channel += lanes) {
+        const int begin = shift(m, first + channel, flat, p.gathered_shift), end = g.line_words - begin;
+        const uint32_t to = stored + (m.channel_word(channel) + begin) * 4;
         if (first + channel >= m.tail()) {
           const float* from = p.gathered + (first + channel) * m.plane + flat;
           for (int w = 0; w < end; ++w) {
@@ -93,7 +104,6 @@ struct Converter : Loader {
 
   __device__ __forceinline__ void patch_streamed(int raw_slot) const {
     const PlaneMatrix& m = g.streamed;
-    const int channels = block.columns / g.fold_taps;
     if (first_streamed(at) + channels <= m.tail()) return;
     const int w0 = at.column_block * g.row_steps * 8;
     for (int i = thread; i < g.raw_lines() * channels; i += threads) {
@@ -109,7 +119,12 @@ struct Converter : Loader {
         store_shared(to + w * 4, valid ? __float_as_uint(p.streamed[source * m.plane + flat + w]) : 0);
       }
     }
-    __syncwarp();  // only warps that take turns come here
+    // What is written here, other threads convert.
+    if (g.turns) {
+      __syncwarp();
+    } else {
+      barrier_sync(1, 64);
+    }
   }
 
   /// Where the copy engine wrote the tile: rounds it to TF32 in place, or adds the low parts, cut off being the high
@@ -141,7 +156,6 @@ struct Converter : Loader {
   /// do not exist, and the gathered operand is zero there.
   __device__ __forceinline__ void convert(uint32_t raw, uint32_t high, uint32_t low) const {
     const PlaneMatrix& m = g.streamed;
-    const int channels = block.columns / g.fold_taps;
     for (int line = 0; line < g.step_rows; ++line) {
       for (int tap = 0; tap < g.fold_taps; ++tap) {
         int flat;
@@ -149,7 +163,7 @@ struct Converter : Loader {
         const int first_shift = shift(m, first_streamed(at), flat, p.streamed_shift);
         for (int residue = 0; residue < m.period; ++residue, raw += m.box_pitch * 4) {
           const Columns columns{raw, line * 2 * g.row_steps, tap * channels + residue,
-                                (channels - residue + m.period - 1) / m.period};
+                                (channels - residue + m.period - 1) >> m.period / 2};
           switch (first_shift + residue * static_cast<int>(m.plane & 3) & 3) {
             case 0: convert<0>(columns, high, low); break;
             case 1: convert<1>(columns, high, low); break;
@@ -171,31 +185,32 @@ struct Converter : Loader {
   /// A thread takes the same four positions of several columns, all of which begin at word `Shift` of their boxes.
   template <int Shift>
   __device__ __forceinline__ void convert(const Columns& columns, uint32_t high, uint32_t low) const {
-    constexpr int kBatch = 4;
-    const int width = g.row_steps > 4 ? 16 : g.row_steps > 2 ? 8 : 2 * g.row_steps;  // threads a column
-    const int together = threads / width, quad = thread % width, tile_quad = columns.quad + quad;
+    constexpr int kBatch = Tile::kColumns % 3 == 0 ? 3 : 4;
+    const int together = threads >> width_log, quad = thread & ((1 << width_log) - 1);
     if (quad >= 2 * g.row_steps) return;
-    const uint32_t to = tile_quad / 8 * chunk_bytes(Tile::kColumns);
+    const int tile_quad = columns.quad + quad, last = columns.count - 1;
+    const uint32_t from = columns.raw + quad * 16, to = high + tile_quad / 8 * chunk_bytes(Tile::kColumns);
+    const uint32_t low_part = low - high;
 #pragma unroll 1
-    for (int first = thread / width; first < columns.count; first += together * kBatch) {
+    for (int first = thread >> width_log; first <= last; first += together * kBatch) {
       float4 value[kBatch];
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
-        const int i = min(first + j * together, columns.count - 1);  // the last again where there are no more
-        const uint32_t from = columns.raw + (i * g.streamed.box_words + quad * 4) * 4;
-        value[j] = load_shared_vector(from);
-        if constexpr (Shift != 0) value[j] = advance(value[j], load_shared_vector(from + 16), Shift);
+        // The last again where there are no more.
+        const uint32_t line = from + min(first + j * together, last) * g.streamed.box_words * 4;
+        value[j] = load_shared_vector(line);
+        if constexpr (Shift != 0) value[j] = advance(value[j], load_shared_vector(line + 16), Shift);
       }
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
-        const int column = columns.column + g.streamed.period * min(first + j * together, columns.count - 1);
-        const uint32_t at = to + column * 128 + (tile_quad % 8 ^ column % 8) * 16;
+        const uint32_t column = columns.column + g.streamed.period * min(first + j * together, last);
+        const uint32_t at = to + column * 128 + (tile_quad ^ column) % 8 * 16;
         const float v[4] = {value[j].x, value[j].y, value[j].z, value[j].w};
         Tf32Pair pair[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) pair[i] = to_tf32<Tile::kSplit>(v[i]);
-        store_shared(high + at, pair[0].high, pair[1].high, pair[2].high, pair[3].high);
-        if constexpr (Tile::kSplit) store_shared(low + at, pair[0].low, pair[1].low, pair[2].low, pair[3].low);
+        store_shared(at, pair[0].high, pair[1].high, pair[2].high, pair[3].high);
+        if constexpr (Tile::kSplit) store_shared(at + low_part, pair[0].low, pair[1].low, pair[2].low, pair[3].low);
       }
     }
   }

@@ -16,18 +16,23 @@ int row_words(const Geometry& g, int row) {
 
 /// Multiprocessor cycles of one k8 step of one 64-row tile, as measured.
 double tile_step_cycles(int columns, bool split) {
-  if (split) return std::max(1.75 * columns, 100.0);
-  return std::max((columns > 144 ? 0.70 : 0.65) * columns, 34.0);
+  if (split) return columns > 64 ? 1.4 * columns : std::max(1.5 * columns, 34 + 0.875 * columns);
+  return std::max(0.555 * columns, 26.0);
 }
 
-/// Cycles that making one stage ready takes a converting warp, or both together: so much for a batch of four pieces of
-/// 16 bytes a thread, and some for each stage and each line of each residue.
+/// Tiles that the time of a stage stands for: wide ones leave a warpgroup idle where there are fewer than three.
+double tiles_in_time(int columns, int tiles, bool split) {
+  return split || columns <= 64 || tiles > 2 ? tiles : tiles + 0.3 * (kConsumers - tiles);
+}
+
+/// Cycles that making one stage ready takes a converting warp, or both together: so much for a batch of three or four
+/// pieces of 16 bytes a thread, and some for each stage and each line of each residue.
 double convert_cycles(const Geometry& g, int tile_columns, bool split) {
   if (g.direct) return 900 + tile_columns * g.steps / 2.0 / g.converters() * (split ? 300 : 130);
   const int width = g.row_steps > 4 ? 16 : g.row_steps > 2 ? 8 : 2 * g.row_steps;
-  const int columns = g.streamed.box_channels, together = 4 * g.converters() / width;
-  const double batches = (columns + together - 1) / together;
-  return 1000 + g.raw_lines() * g.streamed.period * (250 + batches * (split ? 750 : 400));
+  const int batch = tile_columns % 3 == 0 ? 3 : 4, together = batch * g.converters() / width;
+  const double batches = (g.streamed.box_channels + together - 1) / together;
+  return 1000 + g.raw_lines() * g.streamed.period * (600 + batches * batch * (split ? 145 : 70));
 }
 
 }  // namespace
@@ -53,15 +58,19 @@ int bank_cycles(const Geometry& g, int fragments) {
 }
 
 double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) {
-  constexpr double kStageCycles = 1100;  // what a stage costs the multiplying warpgroups whatever its size
+  // What a stage costs whatever its size. Where multiplying takes long, both converting warps at one stage are a little
+  // better; else turns are.
+  const bool slow = split && tile_columns <= 64 && tiles > kConsumers;
+  const double fixed = 900 + (slow ? (g.turns ? 100 : 0) : (g.turns ? 0 : 250));
   // Sums move to registers after 4 steps, or 2 or 1 at the end of a stage: short groups cost more.
   const int groups = g.steps / 4 + (g.steps & 2) / 2 + (g.steps & 1);
-  const double multiply = kStageCycles + g.steps * tiles * tile_step_cycles(tile_columns, split) *
-                                             (g.walks() ? 1.0 : 1.25) * (1 + 0.25 * (4.0 * groups / g.steps - 1));
+  const double multiply = fixed + g.steps * tiles_in_time(tile_columns, tiles, split) *
+                                      tile_step_cycles(tile_columns, split) * (g.walks() ? 1.0 : 1.25) *
+                                      (1 + 0.25 * (4.0 * groups / g.steps - 1));
   const double boxes = static_cast<double>(g.planes) * g.fresh * g.gathered.period;
   const double raw_boxes = static_cast<double>(g.raw_lines()) * (g.direct ? g.row_steps / 4 : g.streamed.period);
   const double convert = convert_cycles(g, tile_columns, split);
-  const double ready = convert / (g.turns() ? 2 : 1), pipe = (convert + multiply) / g.tiles;
+  const double ready = convert / (g.turns ? 2 : 1), pipe = 0.9 * (convert + multiply) / g.tiles;
   // A stage's copies take kLatency; `ahead` + 1 of them run at once, unless the one is awaited before it is converted.
   constexpr double kLatency = 2500;
   const double wait = g.ahead == 0 ? 2 * kLatency : kLatency / (g.ahead + 1);
@@ -76,7 +85,7 @@ double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) 
   // taps read it again from the L2 cache.
   const double raw_bytes = raw * (g.streamed.box_words * 4 + (g.streamed_shift ? 16 : 0));
   const double copy = std::max((lines + raw) * 4, (lines * (g.gathered.box_words * 4 + 32) + raw_bytes) / 24);
-  const double memory = (lines * (g.gathered.box_words * 4 + 192) + raw_bytes / (g.m_blocks * g.fold_taps)) / 20;
+  const double memory = (lines * (g.gathered.box_words * 4 + 192) + raw_bytes / (g.m_blocks * g.fold_taps)) / 26;
   return std::max({multiply, load, shared, copy, memory}) + 0.1 * memory;
 }
 

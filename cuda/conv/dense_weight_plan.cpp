@@ -209,6 +209,7 @@ std::size_t shared_bytes(const Geometry& g);
 void size_rings(const Form& f, int tiles, int ahead, bool split, Geometry& g) {
   g.tiles = tiles;
   g.ahead = ahead;
+  g.turns = !g.direct || tiles > 2;
   g.high_slots = g.direct ? tiles + ahead : tiles;
   g.low_slots = split ? tiles : 0;
   g.raw_slots = std::max(1 + ahead, 2);  // at least two: the converting warps take turns
@@ -363,12 +364,10 @@ DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool a
     }
   }
   if (!best.valid) return best;
-  // Room for spreading comes from the depth of the pipeline where it must.
+  // Room for spreading comes from the stages that are fetched ahead where it must.
   Geometry& g = best.geometry;
-  while (spread_banks(best_form, g) > kFewConflicts && g.ahead + g.tiles > 3) {
-    const bool fewer_ahead = g.ahead > 1;
-    size_rings(best_form, g.tiles - !fewer_ahead, g.ahead - fewer_ahead, split, g);
-  }
+  while (spread_banks(best_form, g) > kFewConflicts && g.ahead > 1)
+    size_rings(best_form, g.tiles, g.ahead - 1, split, g);
   best.shared_bytes = shared_bytes(g);
   return best;
 }

@@ -57,7 +57,7 @@ HALO_HOST_DEVICE constexpr int dense_weight_row_tiles(int columns) { return colu
 
 /// An operand as the copy engine sees it.
 struct PlaneMatrix {
-  int period;        ///< channels that share a row
+  int period;        ///< channels that share a row: 1, 2 or 4
   int64_t plane;     ///< floats of one channel
   int64_t channels;  ///< of the whole tensor, batch included
   int box_words;     ///< positions of a box
@@ -67,9 +67,11 @@ struct PlaneMatrix {
   /// Rows of the matrix. Channels beyond the last whole row (`tail()` on) are read by ordinary loads.
   int64_t matrix_rows() const { return channels < period ? 1 : channels / period; }
   int64_t row_channels() const { return channels < period ? channels : period; }
-  HALO_HOST_DEVICE int64_t tail() const { return channels < period ? channels : channels / period * period; }
+  HALO_HOST_DEVICE int64_t tail() const { return channels < period ? channels : channels & -int64_t{period}; }
   /// Word of channel `i` (counted from the block's first) in the boxes of one line.
-  HALO_HOST_DEVICE int channel_word(int i) const { return i % period * box_pitch + i / period * box_words; }
+  HALO_HOST_DEVICE int channel_word(int i) const {
+    return (i & (period - 1)) * box_pitch + (i >> period / 2) * box_words;
+  }
 };
 
 /// Everything the kernel needs beside pointers. Extents are (depth, height, width).
@@ -123,6 +125,7 @@ struct DenseWeightGeometry {
   /// Rings of the pipeline: streamed tiles of high parts, of low parts, raw streamed boxes, gathered lines. `tiles`
   /// stages are converted or multiplied while `ahead` more are fetched.
   int tiles, ahead;
+  bool turns;  ///< whether the converting warps take turns at the stages, which is slower for the single stage
   int high_slots, low_slots, raw_slots;
   int part_bytes, raw_bytes;  ///< of one slot
   int gathered_bytes;         ///< of the whole ring
@@ -130,9 +133,8 @@ struct DenseWeightGeometry {
   HALO_HOST_DEVICE int raw_lines() const { return step_rows * fold_taps; }
   /// Whether a stage is one line, or each of its lines is whole groups of 4 steps.
   HALO_HOST_DEVICE bool walks() const { return step_rows == 1 || row_steps % 4 == 0; }
-  /// Whether the converting warps take turns at the stages, which is slower for the single stage; and threads a stage.
-  HALO_HOST_DEVICE bool turns() const { return !direct || tiles > 2; }
-  HALO_HOST_DEVICE int converters() const { return turns() ? 32 : 64; }
+  /// Threads that make one stage ready.
+  HALO_HOST_DEVICE int converters() const { return turns ? 32 : 64; }
   /// Of the ring that the copy engine fills with streamed boxes.
   HALO_HOST_DEVICE int box_slots() const { return direct ? high_slots : raw_slots; }
   /// Words between lines of one plane in the ring.

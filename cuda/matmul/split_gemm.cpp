@@ -27,6 +27,21 @@ double worth_milliseconds(const GemmProblem& p) {
   return move > multiply ? kAhead * move : multiply;
 }
 
+/// The matrices of an operand, [lines, length] each, copied to aligned lines.
+Tensor aligned_copy(const Tensor& operand, int64_t matrices, int64_t lines, int64_t length, int64_t pitch, int64_t step,
+                    int multiprocessors, cudaStream_t stream) {
+  const int64_t padded = (length + kSplitGemmAlignment - 1) / kSplitGemmAlignment * kSplitGemmAlignment;
+  const Tensor to = empty({matrices, lines, padded}, operand.options());
+  const SplitGemmCopy copy{.from = operand.data<float>(),
+                           .matrices = matrices,
+                           .lines = lines,
+                           .length = length,
+                           .step = step,
+                           .pitch = pitch};
+  align_split_gemm(copy, to.data<float>(), multiprocessors, stream);
+  return to;
+}
+
 }  // namespace
 
 bool split_gemm(const GemmProblem& problem, const Tensor& a, const Tensor& b, const Tensor& c, bool forced) {
@@ -36,9 +51,16 @@ bool split_gemm(const GemmProblem& problem, const Tensor& a, const Tensor& b, co
   const SplitGemmPlan plan = plan_split_gemm(problem, a.data<float>(), b.data<float>(), multiprocessors);
   if (!plan.valid || (!forced && plan.milliseconds > worth_milliseconds(problem))) return false;
   const DeviceScope scope(c.device());
+  const auto operand = [&](const Tensor& t, bool copied, bool transposed, int64_t extent, int64_t pitch, int64_t step) {
+    if (!copied) return t;
+    return aligned_copy(t, step == 0 ? 1 : problem.batch, transposed ? problem.k : extent,
+                        transposed ? extent : problem.k, pitch, step, multiprocessors, scope.stream());
+  };
+  const Tensor left = operand(a, plan.copies_a, problem.transpose_a, problem.m, problem.lda, problem.batch_a);
+  const Tensor right = operand(b, plan.copies_b, !problem.transpose_b, problem.n, problem.ldb, problem.batch_b);
   const Storage workspace(plan.workspace_bytes, c.device());
-  run_split_gemm(plan, problem, a.data<float>(), b.data<float>(), c.data<float>(), workspace.data(), multiprocessors,
-                 scope.stream());
+  run_split_gemm(plan, problem, left.data<float>(), right.data<float>(), c.data<float>(), workspace.data(),
+                 multiprocessors, scope.stream());
   return true;
 }
 

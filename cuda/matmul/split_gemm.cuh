@@ -1,6 +1,6 @@
 // The kernel of the float32-accurate matrix product (split_gemm_plan.h) on Hopper tensor cores.
 //
-// A block walks over tiles of 192 rows by N columns. One warpgroup loads, three multiply, 64 rows each:
+// A block walks over tiles of 192 or 128 rows by N columns. One warpgroup loads, three or two multiply, 64 rows each:
 // - Tiles of both operands are fetched by the copy engine, 32 deep, as they lie in memory.
 // - Rows: consumers read wgmma A fragments out of the fetched tile, whichever way it lies, and split them into high and
 //   low TF32 parts in registers.
@@ -33,25 +33,29 @@ struct SplitGemmParams {
   SplitGemmPlan plan;
 };
 
-/// N columns a tile; Deep: whether the rows operand is contiguous along the depth.
-template <int N, bool Deep>
+/// Rows and N columns of a tile; Deep: whether the rows operand is contiguous along the depth.
+template <int Rows, int N, bool Deep>
 struct SplitGemmTile {
+  static constexpr int kRows = Rows;
+  static constexpr int kConsumers = Rows / 64;
   static constexpr int kColumns = N;
   static constexpr bool kDeep = Deep;
   static constexpr int kWgmmaColumns = 64;  ///< their partial sums fit beside the sums
   static constexpr int kHalves = N / kWgmmaColumns;
-  static constexpr int kThreads = (kSplitGemmConsumers + 1) * 128;
-  static constexpr int kConsumerRegisters = 152;
-  static constexpr int kProducerRegisters = 512 - kSplitGemmConsumers * kConsumerRegisters;
+  static constexpr int kThreads = (kConsumers + 1) * 128;
+  /// Registers a thread: entry has 128 (65,536 / 512), or 168 where only two warpgroups multiply.
+  static constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : 200;
+  static constexpr int kProducerRegisters = kConsumers == 3 ? 56 : 104;
   /// Floats between depths of a rows tile that is contiguous along the rows: 8 modulo 32, for the banks.
-  static constexpr int kRowsPitch = kSplitGemmRows + 8;
-  static constexpr int kRowsBytes = kSplitGemmDepth * (Deep ? kSplitGemmRows : kRowsPitch) * 4;
+  static constexpr int kRowsPitch = Rows + 8;
+  static constexpr int kRowsBytes = kSplitGemmDepth * (Deep ? Rows : kRowsPitch) * 4;
   static constexpr int kRawBytes = kSplitGemmDepth * N * 4;
   static constexpr int kPartBytes = kSplitGemmDepth * N * 4;  ///< of the high or the low parts of a stage's columns
   /// Rings: split columns, raw columns (one stage being split, two on their way), rows.
-  static constexpr int kTiles = 2, kRaws = 3, kRows = 4;
-  static constexpr int kSharedBytes = kRows * kRowsBytes + kRaws * kRawBytes + kTiles * 2 * kPartBytes + 1024 + 128;
-  static_assert(N % 64 == 0 && kRowsBytes % 1024 == 0 && kSharedBytes <= 227 * 1024);
+  static constexpr int kTileSlots = 2, kRawSlots = 3, kRowSlots = 4;
+  static constexpr int kSharedBytes =
+      kRowSlots * kRowsBytes + kRawSlots * kRawBytes + kTileSlots * 2 * kPartBytes + 1024 + 128;
+  static_assert(Rows % 64 == 0 && N % 64 == 0 && kRowsBytes % 1024 == 0 && kSharedBytes <= 227 * 1024);
 };
 
 namespace split_gemm {
@@ -64,10 +68,10 @@ struct Work {
   int64_t split, first_stage;
   int stages;
 
-  __device__ Work(const SplitGemmPlan& p, int64_t tile, int columns) {
+  __device__ Work(const SplitGemmPlan& p, int64_t tile, int rows, int columns) {
     column = tile % p.column_tiles * columns;
     tile /= p.column_tiles;
-    row = tile % p.row_tiles * kSplitGemmRows;
+    row = tile % p.row_tiles * rows;
     tile /= p.row_tiles;
     split = tile % p.splits;
     batch = tile / p.splits;
@@ -91,14 +95,14 @@ struct Shared {
   uint32_t base;  ///< a multiple of 1024, as the copy engine's swizzle wants
   __device__ explicit Shared(const void* memory) : base((shared_address(memory) + 1023) / 1024 * 1024) {}
   __device__ uint32_t rows(int slot) const { return base + slot * Tile::kRowsBytes; }
-  __device__ uint32_t raw(int slot) const { return rows(Tile::kRows) + slot * Tile::kRawBytes; }
-  __device__ uint32_t columns(int slot) const { return raw(Tile::kRaws) + slot * 2 * Tile::kPartBytes; }
+  __device__ uint32_t raw(int slot) const { return rows(Tile::kRowSlots) + slot * Tile::kRawBytes; }
+  __device__ uint32_t columns(int slot) const { return raw(Tile::kRawSlots) + slot * 2 * Tile::kPartBytes; }
   /// The copy engine has filled a rows tile and the raw columns of the same stage.
-  __device__ uint32_t fetched(int slot) const { return columns(Tile::kTiles) + slot * 8; }
+  __device__ uint32_t fetched(int slot) const { return columns(Tile::kTileSlots) + slot * 8; }
   /// Split columns, and with them their stage, are ready for the consumers.
-  __device__ uint32_t full(int slot) const { return fetched(Tile::kRows) + slot * 8; }
+  __device__ uint32_t full(int slot) const { return fetched(Tile::kRowSlots) + slot * 8; }
   /// The consumers are done with that stage.
-  __device__ uint32_t empty(int slot) const { return full(Tile::kTiles) + slot * 8; }
+  __device__ uint32_t empty(int slot) const { return full(Tile::kTileSlots) + slot * 8; }
 };
 
 /// The sum of one element by plain multiply-adds.
@@ -121,11 +125,15 @@ struct Producer {
   int64_t next_tile;  ///< of the next stage to fetch
   Work next;
   int next_stage = 0;
-  Slot<Tile::kRows> next_rows;
-  Slot<Tile::kRaws> next_raw;
+  Slot<Tile::kRowSlots> next_rows;
+  Slot<Tile::kRawSlots> next_raw;
 
   __device__ __forceinline__ Producer(const SplitGemmParams& params, const Shared<Tile>& s, int t)
-      : p(params), shared(s), thread(t), next_tile(blockIdx.x), next(params.plan, next_tile, Tile::kColumns) {}
+      : p(params),
+        shared(s),
+        thread(t),
+        next_tile(blockIdx.x),
+        next(params.plan, next_tile, Tile::kRows, Tile::kColumns) {}
 
   /// Starts the copies of the next stage, if there is one.
   __device__ __forceinline__ void fetch() {
@@ -142,7 +150,7 @@ struct Producer {
     if (++next_stage < next.stages) return;
     next_stage = 0;
     next_tile += gridDim.x;
-    next = Work(p.plan, next_tile, Tile::kColumns);
+    next = Work(p.plan, next_tile, Tile::kRows, Tile::kColumns);
   }
   static __device__ __forceinline__ void copy(uint32_t to, const CUtensorMap* map, const SplitGemmOperand& operand,
                                               int depth, int64_t first, int64_t batch, uint32_t barrier) {
@@ -150,39 +158,46 @@ struct Producer {
     copy_box(to, map, operand.deep ? depth : at, operand.deep ? at : depth, matrix, barrier);
   }
 
-  /// Raw columns to high and low core matrices: a thread takes one column, four depths at a time.
+  /// Raw columns to high and low core matrices: a thread takes one column, four depths at a time. Several loads are
+  /// under way at once, since it is their latency that takes the time.
   template <bool ColumnsDeep>
   __device__ __forceinline__ void split(uint32_t raw, uint32_t to) const {
-    constexpr int kQuads = kSplitGemmDepth / 4, kTogether = 128 / Tile::kColumns;
-    const int column = thread % Tile::kColumns, first = thread / Tile::kColumns;
+    constexpr int kTogether = 128 / Tile::kColumns, kQuads = kSplitGemmDepth / 4 / kTogether, kBatch = 4;
+    const int column = thread % Tile::kColumns, own = thread / Tile::kColumns;
 #pragma unroll
-    for (int i = 0; i < kQuads / kTogether; ++i) {
-      const int quad = first + i * kTogether;
-      float value[4];
-      if constexpr (ColumnsDeep) {
-        const float4 v = load_shared_vector(raw + column * 128 + ((quad ^ column % 8) * 16));
-        value[0] = v.x, value[1] = v.y, value[2] = v.z, value[3] = v.w;
-      } else {
+    for (int first = 0; first < kQuads; first += kBatch) {
+      float value[kBatch][4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) value[j] = load_shared(raw + ((quad * 4 + j) * Tile::kColumns + column) * 4);
+      for (int i = 0; i < kBatch; ++i) {
+        const int quad = own + (first + i) * kTogether;
+        if constexpr (ColumnsDeep) {
+          const float4 v = load_shared_vector(raw + column * 128 + ((quad ^ column % 8) * 16));
+          value[i][0] = v.x, value[i][1] = v.y, value[i][2] = v.z, value[i][3] = v.w;
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) value[i][j] = load_shared(raw + ((quad * 4 + j) * Tile::kColumns + column) * 4);
+        }
       }
-      Tf32Pair pair[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) pair[j] = split_tf32_unguarded(value[j]);
-      const uint32_t at = to + (quad * Tile::kColumns + column) * 16;
-      store_shared(at, pair[0].high, pair[1].high, pair[2].high, pair[3].high);
-      store_shared(at + Tile::kPartBytes, pair[0].low, pair[1].low, pair[2].low, pair[3].low);
+      for (int i = 0; i < kBatch; ++i) {
+        Tf32Pair pair[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) pair[j] = split_tf32_unguarded(value[i][j]);
+        const uint32_t at = to + ((own + (first + i) * kTogether) * Tile::kColumns + column) * 16;
+        store_shared(at, pair[0].high, pair[1].high, pair[2].high, pair[3].high);
+        store_shared(at + Tile::kPartBytes, pair[0].low, pair[1].low, pair[2].low, pair[3].low);
+      }
     }
   }
 
   __device__ __forceinline__ void produce() {
-    Slot<Tile::kTiles> tile;
-    Slot<Tile::kRows> rows;
-    Slot<Tile::kRaws> raw;
+    Slot<Tile::kTileSlots> tile;
+    Slot<Tile::kRowSlots> rows;
+    Slot<Tile::kRawSlots> raw;
     tile.parity = 1;  // a fresh barrier counts as emptied
-    for (int i = 0; i < Tile::kRaws - 1; ++i) fetch();
+    for (int i = 0; i < Tile::kRawSlots - 1; ++i) fetch();
     for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
-      const int stages = Work(p.plan, t, Tile::kColumns).stages;
+      const int stages = Work(p.plan, t, Tile::kRows, Tile::kColumns).stages;
       for (int stage = 0; stage < stages; ++stage) {
         // The stage that is done with `tile` also freed the rows that the next fetch fills; the barrier below freed its
         // raw columns.
@@ -347,10 +362,10 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void consume() {
-    Slot<Tile::kTiles> tile;
-    Slot<Tile::kRows> rows;
+    Slot<Tile::kTileSlots> tile;
+    Slot<Tile::kRowSlots> rows;
     for (int64_t t = blockIdx.x; t < p.plan.tiles; t += gridDim.x) {
-      const Work work(p.plan, t, Tile::kColumns);
+      const Work work(p.plan, t, Tile::kRows, Tile::kColumns);
 #pragma unroll
       for (auto& half : sum)
         for (float& s : half) s = 0.0f;
@@ -373,16 +388,16 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) multiply(const __grid_const
   extern __shared__ unsigned char memory[];
   const Shared<Tile> shared(memory);
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < Tile::kRows; ++slot) barrier_init(shared.fetched(slot), 1);
-    for (int slot = 0; slot < Tile::kTiles; ++slot) {
+    for (int slot = 0; slot < Tile::kRowSlots; ++slot) barrier_init(shared.fetched(slot), 1);
+    for (int slot = 0; slot < Tile::kTileSlots; ++slot) {
       barrier_init(shared.full(slot), 128);
-      barrier_init(shared.empty(slot), kSplitGemmConsumers * 4);
+      barrier_init(shared.empty(slot), Tile::kConsumers * 4);
     }
     barrier_init_fence();
   }
   __syncthreads();
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, thread = static_cast<int>(threadIdx.x) % 128;
-  if (warpgroup == kSplitGemmConsumers) {
+  if (warpgroup == Tile::kConsumers) {
     registers_decrease<Tile::kProducerRegisters>();
     Producer<Tile>(p, shared, thread).produce();
   } else {

@@ -14,10 +14,13 @@
 
 namespace halo::cuda {
 
-inline constexpr int kSplitGemmConsumers = 3;                    ///< warpgroups that multiply; one more loads
-inline constexpr int kSplitGemmRows = 64 * kSplitGemmConsumers;  ///< of a tile
-inline constexpr int kSplitGemmColumns[] = {128, 64};            ///< of a tile: the compiled choices
-inline constexpr int kSplitGemmDepth = 32;                       ///< of a stage: 128 bytes, the copy engine's swizzle
+/// Rows and columns of a tile: the compiled choices.
+struct SplitGemmTileShape {
+  int rows, columns;
+};
+inline constexpr SplitGemmTileShape kSplitGemmTiles[] = {{192, 128}, {192, 64}, {128, 128}};
+inline constexpr int kSplitGemmDepth = 32;     ///< of a stage: 128 bytes, the copy engine's swizzle
+inline constexpr int kSplitGemmAlignment = 4;  ///< floats: 16 bytes, the copy engine's grain
 
 /// One operand: a batch of matrices with `depth` contiguous, or rows (columns) contiguous.
 struct SplitGemmOperand {
@@ -29,8 +32,11 @@ struct SplitGemmOperand {
 
 struct SplitGemmPlan {
   bool valid = false;
+  /// Operands that the copy engine cannot fetch where they lie: they are first copied, to lines that begin at multiples
+  /// of 16 bytes (kSplitGemmAlignment floats), matrix after matrix without gaps.
+  bool copies_a = false, copies_b = false;
   bool swapped = false;
-  int tile_columns = 0;
+  int tile_rows = 0, tile_columns = 0;
   SplitGemmOperand rows{}, columns{};
   int64_t depth = 0, batch = 0;
   int64_t row_step = 0, column_step = 0, batch_step = 0;  ///< of the target
@@ -42,8 +48,7 @@ struct SplitGemmPlan {
   double milliseconds = 0;  ///< by the cost model
 };
 
-/// A plan for `problem`, invalid where the kernel has none: the copy engine needs both operands at multiples of 16
-/// bytes, and distances between lines and matrices that are multiples of 16 bytes.
+/// A plan for `problem`, invalid where the kernel has none: an extent of 2^31 or more, a copy of more than 1 GiB.
 SplitGemmPlan plan_split_gemm(const GemmProblem& problem, const float* a, const float* b, int multiprocessors);
 
 }  // namespace halo::cuda

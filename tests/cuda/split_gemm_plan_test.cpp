@@ -26,7 +26,7 @@ TEST(SplitGemmPlan, TilesCoverTheProduct) {
     ASSERT_TRUE(p.valid);
     EXPECT_EQ(p.rows.extent, p.swapped ? n : m);
     EXPECT_EQ(p.columns.extent, p.swapped ? m : n);
-    EXPECT_GE(p.row_tiles * kSplitGemmRows, p.rows.extent);
+    EXPECT_GE(p.row_tiles * p.tile_rows, p.rows.extent);
     EXPECT_GE(p.column_tiles * p.tile_columns, p.columns.extent);
     EXPECT_GE(p.stages * kSplitGemmDepth, k);
     EXPECT_GE(p.splits, 1);
@@ -39,19 +39,32 @@ TEST(SplitGemmPlan, TilesCoverTheProduct) {
   EXPECT_GE(plan(dense(256, 256, 131072)).tiles, 100);
 }
 
-TEST(SplitGemmPlan, WhatTheCopyEngineCannotFetch) {
+TEST(SplitGemmPlan, CopiesWhatTheCopyEngineCannotFetch) {
+  const auto copies = [](const SplitGemmPlan& p) { return std::pair(p.copies_a, p.copies_b); };
   const GemmProblem even = dense(64, 64, 64);
-  EXPECT_TRUE(plan(even).valid);
-  EXPECT_FALSE(plan_split_gemm(even, at(4100), at(8192), 132).valid);
-  EXPECT_FALSE(plan(dense(64, 64, 63)).valid);
+  EXPECT_EQ(copies(plan(even)), std::pair(false, false));
+  EXPECT_EQ(copies(plan_split_gemm(even, at(4100), at(8192), 132)), std::pair(true, false));
+  EXPECT_EQ(copies(plan_split_gemm(even, at(4096), at(8200), 132)), std::pair(false, true));
+  EXPECT_EQ(copies(plan(dense(64, 62, 63))), std::pair(true, true));
+  EXPECT_EQ(copies(plan(dense(1, 64, 63))), std::pair(false, false));  // a single line has no pitch
   GemmProblem batched = dense(63, 64, 64);
   batched.batch = 3;
-  EXPECT_TRUE(plan(batched).valid);
+  EXPECT_EQ(copies(plan(batched)), std::pair(false, false));
   batched.batch_a = 63 * 64 + 2;
-  EXPECT_FALSE(plan(batched).valid);
+  const SplitGemmPlan copied = plan(batched);
+  EXPECT_EQ(copies(copied), std::pair(true, false));
+  const SplitGemmOperand& a = copied.swapped ? copied.columns : copied.rows;
+  EXPECT_EQ(a.pitch, 64);
+  EXPECT_EQ(a.batch, 63 * 64);
+  EXPECT_GT(copied.milliseconds, plan(dense(63, 64, 64)).milliseconds);
+}
+
+TEST(SplitGemmPlan, WhatItLeavesToOthers) {
   GemmProblem huge = dense(64, 64, 64);
   huge.k = huge.lda = int64_t{1} << 31;
   EXPECT_FALSE(plan(huge).valid);
+  EXPECT_TRUE(plan(dense(1 << 16, 64, 1 << 13)).valid);
+  EXPECT_FALSE(plan(dense(1 << 16, 64, (1 << 13) + 1)).valid);  // a copy of more than 1 GiB
 }
 
 }  // namespace

@@ -87,12 +87,14 @@ TEST_F(SplitGemm, IntegersAreExactInAnyLayout) {
       for (const bool transpose_b : {false, true}) {
         Case one{.m = m, .n = n, .k = k, .transpose_a = transpose_a, .transpose_b = transpose_b};
         const auto round_up = [](int64_t columns) { return (4 - columns % 4) % 4; };  // to 16 bytes
-        one.gap = {round_up(one.a_columns()), round_up(one.b_columns()) + 4, 3};
-        const Tensor a = random_integers(one.a_shape()), b = random_integers(one.b_shape());
-        const Tensor c = random_integers(one.c_shape());
-        const Tensor got = run(one, a, b, c), expected = one.expected(a, b, c);
-        EXPECT_TRUE(same(got, expected)) << m << ' ' << n << ' ' << k << ' ' << transpose_a << transpose_b;
-        EXPECT_FALSE(same(got + 1.0, expected));
+        for (const bool aligned : {true, false}) {
+          one.gap = {aligned ? round_up(one.a_columns()) : 0, aligned ? round_up(one.b_columns()) + 4 : 3, 3};
+          const Tensor a = random_integers(one.a_shape()), b = random_integers(one.b_shape());
+          const Tensor c = random_integers(one.c_shape());
+          const Tensor got = run(one, a, b, c), expected = one.expected(a, b, c);
+          EXPECT_TRUE(same(got, expected)) << m << ' ' << n << ' ' << k << ' ' << transpose_a << transpose_b << aligned;
+          EXPECT_FALSE(same(got + 1.0, expected));
+        }
       }
     }
   }
@@ -112,6 +114,21 @@ TEST_F(SplitGemm, BatchesScalesAndSums) {
       EXPECT_TRUE(same(run(one, a, b, c), one.expected(a, b, c))) << one_a << one_b;
     }
   }
+}
+
+TEST_F(SplitGemm, OperandsThatBeginAnywhere) {
+  const Case one{.m = 70, .n = 66, .k = 37, .batch = 2, .transpose_a = true};
+  const Tensor a = random_integers(one.a_shape()), b = random_integers(one.b_shape()), c = zeros(one.c_shape());
+  // The same operands in buffers of NaN, three floats after their beginning.
+  const auto later = [](const Tensor& t) {
+    const Tensor buffer = full({t.numel() + 8}, NAN, {.device = Device::cuda()});
+    const Tensor part = buffer.slice(0, 3, 3 + t.numel());
+    part.copy_(t.reshape({t.numel()}));
+    return part.reshape(t.shape());
+  };
+  const Tensor there = c.to(Device::cuda());
+  EXPECT_TRUE(cuda::split_gemm(one.problem(), later(a), later(b), there, true));
+  EXPECT_TRUE(same(there.to(Device::cpu()), one.expected(a, b, c)));
 }
 
 TEST_F(SplitGemm, AsAccurateAsFloat32) {
@@ -161,15 +178,12 @@ TEST_F(SplitGemm, LargeNumbersInfinitiesAndNan) {
 }
 
 TEST_F(SplitGemm, WhatItLeavesToOthers) {
-  const Device gpu = Device::cuda();
-  const Case odd{.m = 64, .n = 64, .k = 33};
-  const Tensor a = random_integers(odd.a_shape()), b = random_integers(odd.b_shape()), c = zeros(odd.c_shape());
-  EXPECT_FALSE(cuda::split_gemm(odd.problem(), a.to(gpu), b.to(gpu), c.to(gpu), true));
-  EXPECT_TRUE(same(matmul(a.to(gpu), b.to(gpu)).to(Device::cpu()), matmul(a, b)));
-  const Case even{.m = 64, .n = 64, .k = 32};
-  const Tensor x = random_integers(even.a_shape(), {.device = gpu}), y = x.slice(2, 0, 32).clone();
+  const Case small{.m = 64, .n = 64, .k = 32};
+  const Tensor x = random_integers(small.a_shape(), {.device = Device::cuda()}), y = zeros_like(x);
+  EXPECT_FALSE(cuda::split_gemm(small.problem(), x, x, y));
+  const Tensor z = zeros(small.c_shape(), {.device = Device::cuda()});
   const PrecisionGuard guard(Precision::TF32);
-  EXPECT_FALSE(cuda::split_gemm(even.problem(), x, x, y, true));
+  EXPECT_FALSE(cuda::split_gemm(small.problem(), x, x.reshape({1, 32, 64}), z, true));
 }
 
 TEST_F(SplitGemm, LinearAndItsGradients) {
