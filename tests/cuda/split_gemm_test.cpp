@@ -179,11 +179,13 @@ TEST_F(SplitGemm, LargeNumbersInfinitiesAndNan) {
 
 TEST_F(SplitGemm, WhatItLeavesToOthers) {
   const Case small{.m = 64, .n = 64, .k = 32};
-  const Tensor x = random_integers(small.a_shape(), {.device = Device::cuda()}), y = zeros_like(x);
-  EXPECT_FALSE(cuda::split_gemm(small.problem(), x, x, y));
-  const Tensor z = zeros(small.c_shape(), {.device = Device::cuda()});
+  const TensorOptions gpu{.device = Device::cuda()};
+  const Tensor a = random_integers(small.a_shape(), gpu), b = random_integers(small.b_shape(), gpu);
+  const Tensor c = zeros(small.c_shape(), gpu);
+  EXPECT_TRUE(cuda::split_gemm(small.problem(), a, b, c, true));
+  EXPECT_FALSE(cuda::split_gemm(small.problem(), a.to(float64), b.to(float64), c.to(float64), true));
   const PrecisionGuard guard(Precision::TF32);
-  EXPECT_FALSE(cuda::split_gemm(small.problem(), x, x.reshape({1, 32, 64}), z, true));
+  EXPECT_FALSE(cuda::split_gemm(small.problem(), a, b, c, true));
 }
 
 TEST_F(SplitGemm, LinearAndItsGradients) {
