@@ -6,7 +6,9 @@
 // gradient, within the workspace cap. Otherwise another kernel runs. Any extents, alignment, stride, dilation and
 // padding.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <vector>
 
 #include "../launch.h"
 #include "algorithms.h"
@@ -44,13 +46,15 @@ double step_clocks(const PortableShape& shape, bool accurate) {
 
 struct PortablePlan {
   int shape = 0;
-  int64_t blocks = 0;
+  int64_t blocks = 0, stages = 0;
+  int64_t row_tiles = 0, column_tiles = 0;
   double ms = 0;
   std::size_t workspace = 0;
-  int most_taps = 0;  // forward and backward_input: of a phase
-  int64_t phases[3] = {1, 1, 1};
-  int64_t stages = 0;
-  int64_t column_tiles = 0, row_tiles = 0, splits = 1;
+  int64_t splits = 1;  ///< backward_weight
+  // Forward and backward_input:
+  int most_taps = 0;  ///< of a phase
+  int64_t positions = 1, columns = 0;
+  int64_t phases[3] = {1, 1, 1}, group[3] = {1, 1, 1};
 };
 
 double wave_ms(const PortablePlan& plan, const PortableShape& shape, double steps, bool accurate, int multiprocessors) {
@@ -58,39 +62,75 @@ double wave_ms(const PortablePlan& plan, const PortableShape& shape, double step
   return waves * (steps * step_clocks(shape, accurate) + 3000 + 20.0 * shape.columns()) / kClocksPerMs;
 }
 
-/// Forward and backward_input: the shape that takes least time.
+/// The positions of a group on each axis that may be columns side by side: none; two, four or eight of one axis that
+/// neither stride nor dilation spreads; all residues of a strided backward_input at once.
+std::vector<std::array<int64_t, 3>> groupings(const Sizes& s, bool forward) {
+  constexpr int64_t kMostColumns = 64;
+  std::vector<std::array<int64_t, 3>> result{{1, 1, 1}};
+  const int64_t outputs = forward ? s.out_per_group : s.in_per_group;
+  std::array<int64_t, 3> strides{1, 1, 1};
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    if (!forward) strides[axis] = s.stride[axis];
+    for (int64_t j = 2; j <= 8 && j * outputs <= kMostColumns; j *= 2) {
+      if (s.stride[axis] > 1 || s.dilation[axis] > 1 || s.kernel[axis] == 1) break;
+      std::array<int64_t, 3> group{1, 1, 1};
+      group[axis] = j;
+      result.push_back(group);
+    }
+  }
+  const int64_t residues = strides[0] * strides[1] * strides[2];
+  if (residues > 1 && residues * outputs <= kMostColumns) result.push_back(strides);
+  return result;
+}
+
+/// The work of a grouping, whatever the shape of tiles.
+PortablePlan plan_grouping(const Sizes& sizes, const std::array<int64_t, 3>& group, bool forward) {
+  PortablePlan plan;
+  int64_t taps = 1;
+  plan.positions = 1;
+  plan.columns = forward ? sizes.out_per_group : sizes.in_per_group;
+  for (int axis = 0; axis < 3; ++axis) {
+    const int64_t j = group[static_cast<std::size_t>(axis)];
+    plan.group[axis] = j;
+    plan.phases[axis] = forward || j > 1 ? 1 : std::min(sizes.stride[axis], sizes.input[axis]);
+    int64_t most = 0;
+    for (int r = 0; r < plan.phases[axis]; ++r) {
+      const PortableAxis a = j > 1 ? portable_grouped_axis(sizes, axis, static_cast<int>(j), forward)
+                                   : portable_axis(sizes, axis, r, forward);
+      most = std::max<int64_t>(most, a.taps);
+      if (r == 0) plan.positions *= a.positions;
+    }
+    taps *= most;
+    plan.columns *= j;
+  }
+  plan.most_taps = static_cast<int>(taps);
+  plan.stages = ceil_div(taps * ceil_div(forward ? sizes.in_per_group : sizes.out_per_group, 4), 4);
+  return plan;
+}
+
+/// Forward and backward_input: the grouping and the shape that take least time.
 PortablePlan plan_products(const ConvProblem& problem, const ConvConfig& config, int multiprocessors) {
   const bool forward = config.pass == ConvPass::Forward;
   const Sizes sizes(problem);
-  PortablePlan base;
-  int64_t taps = 1, positions = 1, phases = 1;
-  for (int axis = 0; axis < 3; ++axis) {
-    const int64_t residues = forward ? 1 : std::min(sizes.stride[axis], sizes.input[axis]);
-    int64_t most = 0;
-    for (int64_t r = 0; r < residues; ++r)
-      most = std::max<int64_t>(most, portable_axis(sizes, axis, static_cast<int>(r), forward).taps);
-    taps *= most;
-    positions *= portable_axis(sizes, axis, 0, forward).positions;
-    base.phases[axis] = residues;
-    phases *= residues;
-  }
-  const int64_t channels = forward ? sizes.in_per_group : sizes.out_per_group;
-  const int64_t columns = forward ? sizes.out_per_group : sizes.in_per_group;
-  base.most_taps = static_cast<int>(taps);
-  base.stages = ceil_div(taps * ceil_div(channels, 4), 4);
   PortablePlan best;
-  for (const PortableShape& shape : kPortableShapes) {
-    PortablePlan plan = base;
-    plan.shape = static_cast<int>(&shape - kPortableShapes);
-    plan.column_tiles = ceil_div(columns, shape.columns());
-    plan.row_tiles = ceil_div(problem.batch * positions, shape.rows());
-    plan.blocks = plan.row_tiles * plan.column_tiles * problem.groups * phases;
-    const int64_t padded = phases * problem.groups * plan.stages * plan.column_tiles * shape.columns();
-    plan.workspace = static_cast<std::size_t>(padded) * kPortableDepth * sizeof(float);
-    const double share = static_cast<double>(problem.taps()) / static_cast<double>(std::max<int64_t>(taps * phases, 1));
-    plan.ms = wave_ms(plan, shape, 2.0 * static_cast<double>(plan.stages) * share,
-                      config.precision == Precision::Float32, multiprocessors);
-    if (best.blocks == 0 || plan.ms < best.ms) best = plan;
+  for (const auto& group : groupings(sizes, forward)) {
+    const PortablePlan base = plan_grouping(sizes, group, forward);
+    if (base.most_taps > kPortableMostTaps) continue;
+    const int64_t phases = base.phases[0] * base.phases[1] * base.phases[2];
+    for (const PortableShape& shape : kPortableShapes) {
+      PortablePlan plan = base;
+      plan.shape = static_cast<int>(&shape - kPortableShapes);
+      plan.column_tiles = ceil_div(plan.columns, shape.columns());
+      plan.row_tiles = ceil_div(problem.batch * plan.positions, shape.rows());
+      plan.blocks = plan.row_tiles * plan.column_tiles * problem.groups * phases;
+      const int64_t padded = phases * problem.groups * plan.stages * plan.column_tiles * shape.columns();
+      plan.workspace = static_cast<std::size_t>(padded) * kPortableDepth * sizeof(float);
+      const double full = static_cast<double>(phases) * std::max(plan.most_taps, 1);  // had every phase most taps
+      const double share = phases > 1 ? static_cast<double>(problem.taps()) / full : 1;
+      plan.ms = wave_ms(plan, shape, 2.0 * static_cast<double>(plan.stages) * share,
+                        config.precision == Precision::Float32, multiprocessors);
+      if (best.blocks == 0 || plan.ms < best.ms) best = plan;
+    }
   }
   best.ms = std::max(best.ms, problem.bytes(sizeof(float)) / 2e9) + 8e-3;
   return best;
@@ -158,30 +198,37 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant
   __shared__ PortableAxis axis[3];
   const int phase = static_cast<int>(blockIdx.y);
   const int residue[3] = {phase / p.phases[2] / p.phases[1], phase / p.phases[2] % p.phases[1], phase % p.phases[2]};
-  if (threadIdx.x < 3)
-    axis[threadIdx.x] =
-        portable_axis(p.plain.sizes, static_cast<int>(threadIdx.x), residue[threadIdx.x], p.plain.forward);
+  if (threadIdx.x < 3) {
+    const int i = static_cast<int>(threadIdx.x);
+    axis[i] = portable_axis_of(p, i, residue[i]);
+  }
   __syncthreads();
   const int64_t taps = int64_t{axis[0].taps} * axis[1].taps * axis[2].taps, columns = p.column_tiles * p.tile_columns;
   const int64_t count = p.groups * columns * p.stages * kPortableDepth;
-  const auto& k = p.plain.sizes.kernel;
   for (int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x; index < count;
        index += int64_t{gridDim.x} * kThreads) {
     const int word = static_cast<int>(index % kPortableDepth);
     const int64_t column = index / kPortableDepth % columns, stage = index / kPortableDepth / columns % p.stages;
     const int64_t group = index / kPortableDepth / columns / p.stages;
     const int64_t quad = stage * 4 + portable_quad_place(static_cast<int>(column % 8), word / 4);
-    float value = 0;
-    if (taps > 0 && column < p.columns && quad / taps * 4 + word % 4 < p.channels) {
-      const int64_t channel = quad / taps * 4 + word % 4, tap = quad % taps;
-      int64_t rest = tap, flat = 0, pitch = 1;
-      for (int a = 2; a >= 0; --a) {
-        flat += (axis[a].first_tap + rest % axis[a].taps * axis[a].tap_step) * pitch;
-        rest /= axis[a].taps;
-        pitch *= k[a];
+    const int64_t channel = taps > 0 ? quad / taps * 4 + word % 4 : p.channels;
+    int64_t flat = column < p.columns && channel < p.channels ? 0 : -1;
+    if (flat == 0) {
+      int64_t tap = quad % taps, j = column / p.outputs, pitch = 1;
+      for (int a = 2; a >= 0 && flat >= 0; --a) {
+        const int k = portable_kernel_tap(p.plain.sizes, a, axis[a], static_cast<int>(j % axis[a].group),
+                                          static_cast<int>(tap % axis[a].taps), p.plain.forward);
+        flat = k < 0 ? -1 : flat + k * pitch;
+        j /= axis[a].group;
+        tap /= axis[a].taps;
+        pitch *= p.plain.sizes.kernel[a];
       }
-      const int64_t row = p.plain.forward ? (group * p.columns + column) * p.channels + channel
-                                          : (group * p.channels + channel) * p.columns + column;
+    }
+    float value = 0;
+    if (flat >= 0) {
+      const int64_t output = column % p.outputs;
+      const int64_t row = p.plain.forward ? (group * p.outputs + output) * p.channels + channel
+                                          : (group * p.channels + channel) * p.outputs + output;
       value = p.plain.weights[row * p.plain.sizes.taps + flat];
     }
     to[int64_t{phase} * count + index] = value;
@@ -200,18 +247,23 @@ void run_products(const ConvProblem& problem, const ConvConfig& config, const Po
                    .target = static_cast<float*>(forward ? operands.y : operands.x),
                    .activation = forward ? config.activation : Activation{},
                    .phases = {},
+                   .group = {},
                    .source = {},
                    .channels = static_cast<int>(forward ? sizes.in_per_group : sizes.out_per_group),
-                   .columns = static_cast<int>(forward ? sizes.out_per_group : sizes.in_per_group),
+                   .outputs = static_cast<int>(forward ? sizes.out_per_group : sizes.in_per_group),
+                   .columns = static_cast<int>(plan.columns),
                    .groups = static_cast<int>(problem.groups),
                    .stages = static_cast<int>(plan.stages),
                    .column_tiles = static_cast<int>(plan.column_tiles),
                    .tile_columns = shape.columns(),
                    .source_plane = forward ? sizes.input_positions : sizes.output_positions,
-                   .target_plane = forward ? sizes.output_positions : sizes.input_positions};
+                   .target_plane = forward ? sizes.output_positions : sizes.input_positions,
+                   .source_step = {}};
   int64_t phases = 1;
   for (int axis = 0; axis < 3; ++axis) {
     p.phases[axis] = static_cast<int>(plan.phases[axis]);
+    p.group[axis] = static_cast<int>(plan.group[axis]);
+    p.source_step[axis] = (axis + 1) * p.source_plane * int64_t{sizeof(float)};
     p.source[axis] = static_cast<int>(forward ? sizes.input[axis] : sizes.output[axis]);
     phases *= plan.phases[axis];
   }
@@ -227,19 +279,25 @@ void run_products(const ConvProblem& problem, const ConvConfig& config, const Po
 void run_weight(const ConvProblem& problem, const ConvConfig& config, const PortablePlan& plan,
                 const Operands& operands, cudaStream_t stream) {
   const Sizes sizes(problem);
-  const PortableWeightParams p{
-      .sizes = sizes,
-      .x = static_cast<const float*>(operands.x),
-      .y = static_cast<const float*>(operands.y),
-      .partial = static_cast<double*>(operands.workspace),
-      .by_plane = FastDivide(static_cast<uint32_t>(sizes.output[1] * sizes.output[2])),
-      .by_width = FastDivide(static_cast<uint32_t>(sizes.output[2])),
-      .groups = static_cast<int>(problem.groups),
-      .splits = static_cast<int>(plan.splits),
-      .row_tiles = static_cast<int>(plan.row_tiles),
-      .column_tiles = static_cast<int>(plan.column_tiles),
-      .stages = plan.stages,
-      .source = {static_cast<int>(sizes.input[0]), static_cast<int>(sizes.input[1]), static_cast<int>(sizes.input[2])}};
+  PortableWeightParams p{.sizes = sizes,
+                         .x = static_cast<const float*>(operands.x),
+                         .y = static_cast<const float*>(operands.y),
+                         .partial = static_cast<double*>(operands.workspace),
+                         .by_plane = FastDivide(static_cast<uint32_t>(sizes.output[1] * sizes.output[2])),
+                         .by_width = FastDivide(static_cast<uint32_t>(sizes.output[2])),
+                         .groups = static_cast<int>(problem.groups),
+                         .splits = static_cast<int>(plan.splits),
+                         .row_tiles = static_cast<int>(plan.row_tiles),
+                         .column_tiles = static_cast<int>(plan.column_tiles),
+                         .stages = plan.stages,
+                         .source = {},
+                         .x_step = {},
+                         .y_step = {}};
+  for (int axis = 0; axis < 3; ++axis) {
+    p.source[axis] = static_cast<int>(sizes.input[axis]);
+    p.x_step[axis] = (axis + 1) * sizes.input_positions * int64_t{sizeof(float)};
+    p.y_step[axis] = (axis + 1) * sizes.output_positions * int64_t{sizeof(float)};
+  }
   const auto multiply =
       config.precision == Precision::Float32 ? portable_multiply_weight<3> : portable_multiply_weight<1>;
   multiply(plan.shape, p, dim3(static_cast<unsigned>(plan.blocks)), stream);

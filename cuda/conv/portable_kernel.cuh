@@ -51,16 +51,11 @@ struct PortableGather {
   int row, first_quad;
   int tap = 0, left;   // of the next quad: its tap, and channels from its first on
   int64_t offset = 0;  // of that channel: bytes
-  PortableChannels channels;
   PortablePlace place[kThreadRows];
   float4 staged[2][kThreadRows][kQuads];  // two halves of a stage on their way
 
   __device__ PortableGather(const PortableParams& params, PortableShared<Tile>& shared, const PortableBlock& block)
-      : p(params),
-        s(shared),
-        taps(s.axis[0].taps * s.axis[1].taps * s.axis[2].taps),
-        left(taps > 0 ? p.channels : 0),
-        channels(channel_bytes(), left) {
+      : p(params), s(shared), taps(s.axis[0].taps * s.axis[1].taps * s.axis[2].taps), left(taps > 0 ? p.channels : 0) {
     const int thread = static_cast<int>(threadIdx.x);
     row = thread % min(Tile::kRows, kPortableThreads);
     first_quad = __shfl_sync(~0u, thread / Tile::kRows, 0) * kQuads;
@@ -89,7 +84,7 @@ struct PortableGather {
         }
         from += (n * p.groups + block.group) * p.channels * p.source_plane;
         place[j].address = reinterpret_cast<const char*>(p.plain.source + from);
-        to += (n * p.groups + block.group) * p.columns * p.target_plane;
+        to += (n * p.groups + block.group) * p.outputs * p.target_plane;
       }
       if (thread < Tile::kRows) s.target[row + j * kPortableThreads] = to;
     }
@@ -99,22 +94,19 @@ struct PortableGather {
     if (++tap < taps) return;
     tap = 0;
     left -= 4;
-    offset += 4 * channel_bytes();
-    channels = PortableChannels(channel_bytes(), left);
+    offset += 4 * p.source_step[0];
   }
-  __device__ __forceinline__ int64_t channel_bytes() const { return p.source_plane * int64_t{sizeof(float)}; }
 
   /// Starts the loads of the next half of a stage, which is a `half` one.
   __device__ __forceinline__ void load(int half) {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      PortableTap at = s.taps[tap];
-      at.offset += offset;
-      at.at[0] = left > 0 ? at.at[0] : kPortableOutside;  // past the depth
+      const PortableTap at = s.taps[tap];
+      const int64_t further = at.offset + offset;
 #pragma unroll
       for (int j = 0; j < kThreadRows; ++j) {
         const bool inside = place[j].inside(at, p.source);
-        staged[half][j][i] = load_channels(place[j].address + at.offset, channels, inside);
+        staged[half][j][i] = load_channels(place[j].address + further, p.source_step, left, inside);
       }
 #pragma unroll
       for (int k = 0; k < kSharers; ++k) next_quad();
@@ -176,7 +168,7 @@ __device__ __forceinline__ PortableFragments<Tile> portable_fragments(const floa
 
 inline __device__ __noinline__ float finish_portable(const PortableParams& p, float value, int64_t to, int channel) {
   if (!(fabsf(value) < INFINITY)) {
-    const int64_t image = int64_t{p.groups} * p.columns * p.target_plane;
+    const int64_t image = int64_t{p.groups} * p.outputs * p.target_plane;
     value = p.plain.at(to / image, channel, to % p.target_plane);
   }
   if (p.bias != nullptr) value += p.bias[channel];
@@ -192,22 +184,41 @@ __device__ __forceinline__ void portable_store(const PortableParams& p, Portable
   const int64_t* rows = s.target + warp / Tile::kWarpsN * 64 + lane;
   const int64_t to[2] = {rows[0], rows[32]};
   const int first = block.first_column + warp % Tile::kWarpsN * Tile::kEights * 8;
+  const int64_t(&extent)[3] = p.plain.forward ? p.plain.sizes.output : p.plain.sizes.input;
   const bool plain = p.bias == nullptr && p.activation.kind == ActivationKind::None;
+  const bool grouped = p.columns != p.outputs;
+  Position at[2]{};
+  if (grouped) {
+    for (int half = 0; half < 2; ++half) at[half] = unflatten(max(to[half], int64_t{0}) % p.target_plane, extent);
+  }
   for_each_portable_result(sums, s.turn[warp], [&](int half, int column, float value) {
-    const int c = first + column;
-    if (to[half] < 0 || c >= p.columns) return;
-    if (!plain || !(fabsf(value) < INFINITY)) value = finish_portable(p, value, to[half], block.group * p.columns + c);
-    p.target[to[half] + c * p.target_plane] = value;
+    int channel = first + column;
+    if (to[half] < 0 || channel >= p.columns) return;
+    int64_t further = 0;
+    if (grouped) {
+      const int j = channel / p.outputs, rest = j / p.group[2];
+      const int step[3] = {rest / p.group[1], rest % p.group[1], j % p.group[2]};
+      channel -= j * p.outputs;
+      for (int axis = 0; axis < 3; ++axis) {
+        if (at[half].at[axis] + step[axis] >= extent[axis]) return;
+        further = further * extent[axis] + step[axis];
+      }
+    }
+    const int64_t place = to[half] + further;
+    if (!plain || !(fabsf(value) < INFINITY))
+      value = finish_portable(p, value, place, block.group * p.outputs + channel);
+    p.target[place + channel * p.target_plane] = value;
   });
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(kPortableThreads, 2) portable_kernel(const __grid_constant__ PortableParams p) {
+__global__ void __launch_bounds__(kPortableThreads, Tile::kBlocks)
+    portable_kernel(const __grid_constant__ PortableParams p) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto& s = *reinterpret_cast<PortableShared<Tile>*>(memory);
   const PortableBlock block(p, Tile::kRows);
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread < 3) s.axis[thread] = portable_axis(p.plain.sizes, thread, block.residue[thread], p.plain.forward);
+  if (thread < 3) s.axis[thread] = portable_axis_of(p, thread, block.residue[thread]);
   __syncthreads();
   const int64_t positions = int64_t{s.axis[0].positions} * s.axis[1].positions * s.axis[2].positions;
   if (block.first_row >= p.plain.sizes.batch * positions) return;

@@ -16,6 +16,7 @@ struct PortableTile {
   static constexpr int kSixteens = 4;  // m16 tiles of a warp
   static constexpr int kRows = WarpsM * kSixteens * 16;
   static constexpr int kColumns = WarpsN * Eights * 8;
+  static constexpr int kBlocks = kRows * Eights > 512 ? 2 : 3;  // of a multiprocessor, by registers
   static_assert(WarpsM * WarpsN * 32 == kPortableThreads);
 };
 
@@ -137,23 +138,17 @@ struct PortablePlace {
   }
 };
 
-/// Distances in bytes from one of four neighbouring channels to the others. Channels that do not exist are the first
-/// again: their products do not count, and it is NaN or infinite only where results are anyway.
-struct PortableChannels {
-  int64_t step[3];
-  PortableChannels() = default;
-  __device__ __forceinline__ PortableChannels(int64_t plane, int count)
-      : step{count > 1 ? plane : 0, count > 2 ? 2 * plane : 0, count > 3 ? 3 * plane : 0} {}
-};
-
-/// Four channels of one position, zeros unless `inside`.
-__device__ __forceinline__ float4 load_channels(const char* from, const PortableChannels& channels, bool inside) {
+/// Four neighbouring channels of one position, `step` bytes from the first to the others; zeros unless `inside`, and
+/// for channels past the first `count`.
+__device__ __forceinline__ float4 load_channels(const char* from, const int64_t (&step)[3], int count, bool inside) {
+  const auto read = [](const char* at) { return __ldg(reinterpret_cast<const float*>(at)); };
   float4 v{0, 0, 0, 0};
-  if (inside) {
-    v.x = __ldg(reinterpret_cast<const float*>(from));
-    v.y = __ldg(reinterpret_cast<const float*>(from + channels.step[0]));
-    v.z = __ldg(reinterpret_cast<const float*>(from + channels.step[1]));
-    v.w = __ldg(reinterpret_cast<const float*>(from + channels.step[2]));
+  if (count >= 4) {  // the same in the whole warp
+    if (inside) v = {read(from), read(from + step[0]), read(from + step[1]), read(from + step[2])};
+  } else if (inside) {
+    if (count > 0) v.x = read(from);
+    if (count > 1) v.y = read(from + step[0]);
+    if (count > 2) v.z = read(from + step[1]);
   }
   return v;
 }

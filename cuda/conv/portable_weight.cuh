@@ -105,21 +105,18 @@ struct PortableWeightGather {
   /// Starts the loads of one part of a stage.
   template <int part>
   __device__ __forceinline__ void load() {
-    const int64_t x_plane = p.sizes.input_positions * int64_t{sizeof(float)};
-    const int64_t y_plane = p.sizes.output_positions * int64_t{sizeof(float)};
 #pragma unroll
     for (int i = 0; i < kA; ++i) {
       const PortableTap tap = s.taps[warp + 4 * (part * kA + i)];
-      staged_a[part % 2][i] = load_channels(place.address + tap.offset, PortableChannels(x_plane, tap.channels),
-                                            place.inside(tap, p.source));
+      staged_a[part % 2][i] =
+          load_channels(place.address + tap.offset, p.x_step, tap.channels, place.inside(tap, p.source));
     }
 #pragma unroll
     for (int i = 0; i < kB; ++i) {
       const int column = 4 * (warp + 4 * (part * kB + i));
       const int left = static_cast<int>(p.sizes.out_per_group) - block.first_column - column;
       if (column < Tile::kColumns)
-        staged_b[part % 2][i] =
-            load_channels(y + column * y_plane, PortableChannels(y_plane, left), y != nullptr && left > 0);
+        staged_b[part % 2][i] = load_channels(y + column * p.y_step[0], p.y_step, left, y != nullptr);
     }
   }
 
