@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMostPhases = 1024;
-constexpr double kClocksPerMs = 0.8e6;  // half of an H200's: what the model leaves out
+constexpr double kClocksPerMs = 1.6e6;
+constexpr double kTf32Share = 0.58, kTf32WeightShare = 0.75;  // of a float32-accurate step's clocks
 
 struct Device {
   int major = 0, multiprocessors = 1;
@@ -37,13 +38,6 @@ Device current_device() {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Clocks of one k8 step of a block when a multiprocessor has two: products, and the instructions that bring, split
-/// and add.
-double step_clocks(const PortableShape& shape, bool accurate) {
-  const double products = (accurate ? 77.0 : 26.0) * shape.eights;
-  return 2 * products + (accurate ? 60 : 40) + 60.0 * shape.warps_m / 4 * 2;
-}
-
 struct PortablePlan {
   int shape = 0;
   int64_t blocks = 0, stages = 0;
@@ -57,9 +51,12 @@ struct PortablePlan {
   int64_t phases[3] = {1, 1, 1}, group[3] = {1, 1, 1};
 };
 
-double wave_ms(const PortablePlan& plan, const PortableShape& shape, double steps, bool accurate, int multiprocessors) {
-  const double waves = std::ceil(static_cast<double>(plan.blocks) / (2.0 * multiprocessors));
-  return waves * (steps * step_clocks(shape, accurate) + 3000 + 20.0 * shape.columns()) / kClocksPerMs;
+/// Milliseconds of as many waves of `resident` blocks a multiprocessor as the plan needs, each block with `steps` k8
+/// steps of `clocks` each. Within a tenth of what an H200 takes.
+double wave_ms(const PortablePlan& plan, double steps, double clocks, int resident, int multiprocessors) {
+  constexpr double kBlockClocks = 13000;  // first loads, stores
+  const double waves = std::ceil(static_cast<double>(plan.blocks) / (1.0 * resident * multiprocessors));
+  return waves * (steps * clocks + kBlockClocks) / kClocksPerMs;
 }
 
 /// The positions of a group on each axis that may be columns side by side: none; two, four or eight of one axis that
@@ -111,6 +108,7 @@ PortablePlan plan_grouping(const Sizes& sizes, const std::array<int64_t, 3>& gro
 /// Forward and backward_input: the grouping and the shape that take least time.
 PortablePlan plan_products(const ConvProblem& problem, const ConvConfig& config, int multiprocessors) {
   const bool forward = config.pass == ConvPass::Forward;
+  const bool accurate = config.precision == Precision::Float32;
   const Sizes sizes(problem);
   PortablePlan best;
   for (const auto& group : groupings(sizes, forward)) {
@@ -127,8 +125,8 @@ PortablePlan plan_products(const ConvProblem& problem, const ConvConfig& config,
       plan.workspace = static_cast<std::size_t>(padded) * kPortableDepth * sizeof(float);
       const double full = static_cast<double>(phases) * std::max(plan.most_taps, 1);  // had every phase most taps
       const double share = phases > 1 ? static_cast<double>(problem.taps()) / full : 1;
-      plan.ms = wave_ms(plan, shape, 2.0 * static_cast<double>(plan.stages) * share,
-                        config.precision == Precision::Float32, multiprocessors);
+      plan.ms = wave_ms(plan, 2.0 * static_cast<double>(plan.stages) * share,
+                        (accurate ? 1 : kTf32Share) * shape.clocks, shape.blocks(), multiprocessors);
       if (best.blocks == 0 || plan.ms < best.ms) best = plan;
     }
   }
@@ -141,6 +139,7 @@ PortablePlan plan_weight(const ConvProblem& problem, const ConvConfig& config, i
   const int64_t rows = problem.taps() * ceil_div(problem.in_channels_per_group(), 4) * 4;
   const int64_t stages = ceil_div(problem.batch * problem.output_positions(), kPortablePositions);
   const int64_t most_splits = static_cast<int64_t>(kWorkspaceCap / sizeof(double)) / problem.w_numel();
+  const bool accurate = config.precision == Precision::Float32;
   PortablePlan best;
   for (const PortableShape& shape : kPortableShapes) {
     PortablePlan plan;
@@ -153,8 +152,8 @@ PortablePlan plan_weight(const ConvProblem& problem, const ConvConfig& config, i
     plan.splits = std::clamp<int64_t>(std::min(wanted, stages / 8), 1, std::max<int64_t>(most_splits, 1));
     plan.blocks = tiles * plan.splits;
     plan.workspace = static_cast<std::size_t>(problem.w_numel() * plan.splits) * sizeof(double);
-    plan.ms = wave_ms(plan, shape, 4.0 * static_cast<double>(ceil_div(stages, plan.splits)),
-                      config.precision == Precision::Float32, multiprocessors);
+    plan.ms = wave_ms(plan, 4.0 * static_cast<double>(ceil_div(stages, plan.splits)),
+                      (accurate ? 1 : kTf32WeightShare) * shape.weight_clocks, kPortableWeightBlocks, multiprocessors);
     if (best.blocks == 0 || plan.ms < best.ms) best = plan;
   }
   best.ms = std::max(best.ms, problem.bytes(sizeof(float)) / 2e9) + 12e-3;

@@ -18,11 +18,17 @@ inline constexpr int64_t kPortableExtent = 1 << 24;  ///< strides, paddings and 
 /// A tile of `rows() x columns()` results: four warps, each with 64 rows and `eights` times 8 columns.
 struct PortableShape {
   int warps_m, warps_n, eights;
+  double clocks, weight_clocks;  ///< of one k8 step of all blocks of an H200's multiprocessor, float32-accurate
   constexpr int rows() const { return warps_m * 64; }
   constexpr int columns() const { return warps_n * eights * 8; }
+  /// Of forward and backward_input on a multiprocessor, by registers; backward_weight has kPortableWeightBlocks.
+  constexpr int blocks() const { return rows() * eights > 512 ? 2 : 3; }
 };
+inline constexpr int kPortableWeightBlocks = 2;
 
-inline constexpr PortableShape kPortableShapes[] = {{4, 1, 1}, {4, 1, 2}, {4, 1, 4}, {2, 2, 3}, {2, 2, 4}, {1, 4, 4}};
+inline constexpr PortableShape kPortableShapes[] = {{4, 1, 1, 920, 1240},  {4, 1, 2, 1200, 1500},
+                                                    {4, 1, 4, 1140, 1840}, {2, 2, 3, 1380, 1380},
+                                                    {2, 2, 4, 1700, 1580}, {1, 4, 4, 1560, 1740}};
 
 /// One axis of one phase. Position q of the phase reads the source at q * in_step + shift + v * shift_step through its
 /// tap v, and stands for the target's positions q * out_step + origin + j, j < group.

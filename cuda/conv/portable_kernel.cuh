@@ -191,8 +191,7 @@ __device__ __forceinline__ void portable_store(const PortableParams& p, Portable
   if (grouped) {
     for (int half = 0; half < 2; ++half) at[half] = unflatten(max(to[half], int64_t{0}) % p.target_plane, extent);
   }
-  for_each_portable_result(sums, s.turn[warp], [&](int half, int column, float value) {
-    int channel = first + column;
+  const auto put = [&](int half, int channel, float value) {
     if (to[half] < 0 || channel >= p.columns) return;
     int64_t further = 0;
     if (grouped) {
@@ -208,11 +207,15 @@ __device__ __forceinline__ void portable_store(const PortableParams& p, Portable
     if (!plain || !(fabsf(value) < INFINITY))
       value = finish_portable(p, value, place, block.group * p.outputs + channel);
     p.target[place + channel * p.target_plane] = value;
+  };
+  for_each_portable_result(sums, s.turn[warp], [&](int column, const float(&values)[2]) {
+    put(0, first + column, values[0]);
+    put(1, first + column, values[1]);
   });
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(kPortableThreads, Tile::kBlocks)
+__global__ void __launch_bounds__(kPortableThreads, Tile::kShape.blocks())
     portable_kernel(const __grid_constant__ PortableParams p) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto& s = *reinterpret_cast<PortableShared<Tile>*>(memory);

@@ -8,16 +8,11 @@
 
 namespace halo::cuda::conv {
 
-template <int Products, std::size_t Shape>
-using PortableTileOf = PortableTile<Products, kPortableShapes[Shape].warps_m, kPortableShapes[Shape].warps_n,
-                                    kPortableShapes[Shape].eights>;
-
 /// Calls f with the tile of `shape` as its template argument.
 template <int Products, class F>
 void with_portable_tile(int shape, const F& f) {
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (void)((static_cast<std::size_t>(shape) == I && (f.template operator()<PortableTileOf<Products, I>>(), true)) ||
-           ...);
+    (void)((static_cast<std::size_t>(shape) == I && (f.template operator()<PortableTile<Products, I>>(), true)) || ...);
   }
   (std::make_index_sequence<std::size(kPortableShapes)>());
 }

@@ -8,16 +8,15 @@
 
 namespace halo::cuda::conv {
 
-template <int Products, int WarpsM, int WarpsN, int Eights>
+template <int Products, std::size_t Shape>
 struct PortableTile {
+  static constexpr PortableShape kShape = kPortableShapes[Shape];
   static constexpr bool kAccurate = Products == 3;
-  static constexpr int kWarpsN = WarpsN;
-  static constexpr int kEights = Eights;
+  static constexpr int kWarpsN = kShape.warps_n;
+  static constexpr int kEights = kShape.eights;
   static constexpr int kSixteens = 4;  // m16 tiles of a warp
-  static constexpr int kRows = WarpsM * kSixteens * 16;
-  static constexpr int kColumns = WarpsN * Eights * 8;
-  static constexpr int kBlocks = kRows * Eights > 512 ? 2 : 3;  // of a multiprocessor, by registers
-  static_assert(WarpsM * WarpsN * 32 == kPortableThreads);
+  static constexpr int kRows = kShape.rows(), kColumns = kShape.columns();
+  static_assert(kShape.warps_m * kShape.warps_n * 32 == kPortableThreads);
 };
 
 /// c += a * b of 16 x 8 x 8.
@@ -111,9 +110,7 @@ __device__ __forceinline__ void for_each_portable_result(const PortableSums<Tile
     __syncwarp();
 #pragma unroll 1
     for (int c = 0; c < 8; ++c) {
-      const float first = turn[c * kPortableTurnPitch + lane], second = turn[c * kPortableTurnPitch + lane + 32];
-      f(0, n * 8 + c, first);
-      f(1, n * 8 + c, second);
+      f(n * 8 + c, {turn[c * kPortableTurnPitch + lane], turn[c * kPortableTurnPitch + lane + 32]});
     }
   }
 }
@@ -139,17 +136,28 @@ struct PortablePlace {
 };
 
 /// Four neighbouring channels of one position, `step` bytes from the first to the others; zeros unless `inside`, and
-/// for channels past the first `count`.
+/// for channels past the first `count`. Written by hand, as the compiler makes branches of it.
 __device__ __forceinline__ float4 load_channels(const char* from, const int64_t (&step)[3], int count, bool inside) {
-  const auto read = [](const char* at) { return __ldg(reinterpret_cast<const float*>(at)); };
-  float4 v{0, 0, 0, 0};
-  if (count >= 4) {  // the same in the whole warp
-    if (inside) v = {read(from), read(from + step[0]), read(from + step[1]), read(from + step[2])};
-  } else if (inside) {
-    if (count > 0) v.x = read(from);
-    if (count > 1) v.y = read(from + step[0]);
-    if (count > 2) v.z = read(from + step[1]);
-  }
+  float4 v;
+  asm("{\n"
+      ".reg .pred in, more;\n"
+      "setp.ne.s32 in, %8, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "mov.b32 %1, 0;\n"
+      "mov.b32 %2, 0;\n"
+      "mov.b32 %3, 0;\n"
+      "setp.gt.and.s32 more, %9, 0, in;\n"
+      "@more ld.global.nc.b32 %0, [%4];\n"
+      "setp.gt.and.s32 more, %9, 1, in;\n"
+      "@more ld.global.nc.b32 %1, [%5];\n"
+      "setp.gt.and.s32 more, %9, 2, in;\n"
+      "@more ld.global.nc.b32 %2, [%6];\n"
+      "setp.gt.and.s32 more, %9, 3, in;\n"
+      "@more ld.global.nc.b32 %3, [%7];\n"
+      "}"
+      : "=&f"(v.x), "=&f"(v.y), "=&f"(v.z), "=&f"(v.w)
+      : "l"(from), "l"(from + step[0]), "l"(from + step[1]), "l"(from + step[2]), "r"(static_cast<int>(inside)),
+        "r"(count));
   return v;
 }
 

@@ -164,20 +164,27 @@ __device__ __forceinline__ void flush_portable_sums(const PortableWeightParams& 
   const int first_column = block.first_column + warp % Tile::kWarpsN * Tile::kEights * 8;
   const int64_t weight[2] = {s.weight[row / 4] + inner * z.taps, s.weight[row / 4 + 8] + inner * z.taps};
   const bool valid[2] = {inner < s.taps[row / 4].channels, inner < s.taps[row / 4 + 8].channels};
-  for_each_portable_result(sums, s.turn[warp], [&](int half, int column, float value) {
+  for_each_portable_result(sums, s.turn[warp], [&](int column, const float(&values)[2]) {
     const int c = first_column + column;
-    if (!valid[half] || c >= z.out_per_group) return;
-    const int64_t output = block.group * z.out_per_group + c;
-    double* to = p.partial + (output * z.in_per_group * z.taps + weight[half]) * p.splits + block.split;
-    *to = (first ? 0.0 : *to) + value;
+    if (c >= z.out_per_group) return;
+    double* row = p.partial + (block.group * z.out_per_group + c) * z.in_per_group * z.taps * p.splits + block.split;
+    double before[2]{};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!first && valid[half]) before[half] = row[weight[half] * p.splits];
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (valid[half]) row[weight[half] * p.splits] = before[half] + values[half];
+    }
   });
   sums.clear();
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(kPortableThreads, 2)
+__global__ void __launch_bounds__(kPortableThreads, kPortableWeightBlocks)
     portable_weight_kernel(const __grid_constant__ PortableWeightParams p) {
-  constexpr int kStagesOfSum = 64;  // 256 additions
+  constexpr int kStagesOfSum = 128;  // 512 additions
   constexpr int kParts = PortableWeightGather<Tile>::kParts;
   extern __shared__ __align__(16) unsigned char memory[];
   auto& s = *reinterpret_cast<PortableWeightShared<Tile>*>(memory);
