@@ -26,9 +26,9 @@ struct PortableShape {
 };
 inline constexpr int kPortableWeightBlocks = 2;
 
-inline constexpr PortableShape kPortableShapes[] = {{4, 1, 1, 920, 1240},  {4, 1, 2, 1200, 1500},
-                                                    {4, 1, 4, 1140, 1840}, {2, 2, 3, 1380, 1380},
-                                                    {2, 2, 4, 1700, 1580}, {1, 4, 4, 1560, 1740}};
+inline constexpr PortableShape kPortableShapes[] = {{4, 1, 1, 850, 1140},  {4, 1, 2, 1100, 1350},
+                                                    {4, 1, 4, 1100, 1800}, {2, 2, 3, 1340, 1240},
+                                                    {2, 2, 4, 1640, 1420}, {1, 4, 4, 1340, 1580}};
 
 /// One axis of one phase. Position q of the phase reads the source at q * in_step + shift + v * shift_step through its
 /// tap v, and stands for the target's positions q * out_step + origin + j, j < group.
