@@ -113,7 +113,7 @@ Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor&
                   const BatchNormProblem& p = problem;
                   Grads grads = differentiable_backward(
                       {{p.batch, p.channels, p.positions}, {0, 2}, {1, p.channels, 1}}, p.eps, g, x, w, context,
-                      p.training ? Tensor() : mean, p.training ? Tensor() : rstd);
+                      p.training ? Tensor() : mean.to(x.dtype()), p.training ? Tensor() : rstd.to(x.dtype()));
                   if (grads[2].defined()) grads[2] = grads[2].reshape(parameters);
                   return grads;
                 });

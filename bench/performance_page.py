@@ -121,11 +121,14 @@ def models(table):
 
 
 def ops(table):
+    rows = {(r["op"], r["dtype"]): r for r in table["rows"]}
+    types = list(dict.fromkeys(r["dtype"] for r in table["rows"]))
     text = ["## Memory-bound ops", "", f"{table['about']}.", "",
-            "Time over the byte floor: the passes over the tensor that an op cannot do without, at the copy rate.", "",
-            "| op | size | ms | floor | ratio |", "|---|---|---|---|---|"]
-    for r in table["rows"]:
-        text.append(f"| {r['op']} | {r['size']} | {show(r['ms'])} | {show(r['floor_ms'])} | {r['ms'] / r['floor_ms']:.2f} |")
+            "Milliseconds, and in brackets their ratio to the byte floor: the bytes that an op cannot do without, at the copy rate.",
+            "", "| op | size | " + " | ".join(types) + " |", "|---|---|" + "---|" * len(types)]
+    for op, first in {r["op"]: r for r in table["rows"]}.items():
+        cells = [f"{show(r['ms'])} ({r['ms'] / r['floor_ms']:.2f})" if (r := rows.get((op, t))) else "-" for t in types]
+        text.append(f"| {op} | {' x '.join(str(n) for n in first['size'])} | " + " | ".join(cells) + " |")
     return text
 
 

@@ -48,14 +48,18 @@ HALO_HOST_DEVICE inline uint64_t random_bits64(PhiloxState state, uint64_t i) {
   return (static_cast<uint64_t>(b.v[k + 1]) << 32) | b.v[k];
 }
 
-/// Uniform in [0, 1) with 24 bits: every value is exact in float32.
+/// Uniform in [0, 1) from the upper 24 bits: every value is exact in float32.
+HALO_HOST_DEVICE inline float uniform_of(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 HALO_HOST_DEVICE inline float random_uniform(PhiloxState state, uint64_t i) {
-  return static_cast<float>(random_bits(state, i) >> 8) * 0x1p-24f;
+  return uniform_of(random_bits(state, i));
 }
 
-/// Uniform in [0, 1) with 53 bits.
+/// Uniform in [0, 1) with 53 bits: pair 0 or 1 of a block.
+HALO_HOST_DEVICE inline double uniform64_of(const PhiloxBlock& b, int pair) {
+  return static_cast<double>(((static_cast<uint64_t>(b.v[2 * pair + 1]) << 32) | b.v[2 * pair]) >> 11) * 0x1p-53;
+}
 HALO_HOST_DEVICE inline double random_uniform64(PhiloxState state, uint64_t i) {
-  return static_cast<double>(random_bits64(state, i) >> 11) * 0x1p-53;
+  return uniform64_of(philox(state, i / 2), static_cast<int>(i % 2));
 }
 
 /// Standard normal by Box-Muller on a block of its own, in float64, so that CPU and GPU agree to the last bit of a

@@ -16,7 +16,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   const DType dtype = is_comparison(op) ? DType::Bool : a.dtype();
   Tensor out = empty(shape, {.dtype = dtype, .device = a.device()});
   const Tensor wide_a = view::expand(a, shape), wide_b = view::expand(b, shape);
-  run_backend("binary", a.device(), cpu::binary, cuda::binary, op, wide_a, wide_b, writes(out));
+  run_backend<HalfKernels::Cuda>("binary", a.device(), cpu::binary, cuda::binary, op, wide_a, wide_b, writes(out));
   return out;
 }
 

@@ -40,8 +40,8 @@ ClassLossResult cross_entropy(const char* op, const ClassLoss& options, const Te
   const Tensor loss = empty(labels.shape(), x.options()), counted = empty(labels.shape(), x.options());
   const Tensor lse = empty(labels.shape(), {.dtype = DType::Float64, .device = x.device()});
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight);
-  run_backend("cross_entropy", x.device(), cpu::cross_entropy, cuda::cross_entropy, op, options, dense_x, labels,
-              dense_weight, writes(loss), writes(lse), writes(counted));
+  run_backend<HalfKernels::Cuda>("cross_entropy", x.device(), cpu::cross_entropy, cuda::cross_entropy, op, options,
+                                 dense_x, labels, dense_weight, writes(loss), writes(lse), writes(counted));
   return {loss, lse, counted};
 }
 
@@ -54,8 +54,9 @@ Tensor cross_entropy_backward(const char* op, const ClassLoss& options, const Te
   }
   const Tensor dx = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight), up = view::dense(g);
-  run_backend("cross_entropy_backward", x.device(), cpu::cross_entropy_backward, cuda::cross_entropy_backward, op,
-              options, dense_x, labels, dense_weight, lse, up, writes(dx));
+  run_backend<HalfKernels::Cuda>("cross_entropy_backward", x.device(), cpu::cross_entropy_backward,
+                                 cuda::cross_entropy_backward, op, options, dense_x, labels, dense_weight, lse, up,
+                                 writes(dx));
   return dx;
 }
 

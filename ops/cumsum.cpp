@@ -13,7 +13,7 @@ Tensor cumsum(const Tensor& x, int64_t dim, bool reverse) {
   }
   Tensor y = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x);
-  run_backend("cumsum", x.device(), cpu::cumsum, cuda::cumsum, dense_x, axis, reverse, writes(y));
+  run_backend<HalfKernels::Cuda>("cumsum", x.device(), cpu::cumsum, cuda::cumsum, dense_x, axis, reverse, writes(y));
   return y;
 }
 

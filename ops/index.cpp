@@ -54,7 +54,8 @@ Tensor index_add(const char* op, const Tensor& g, int64_t dim, const Tensor& ind
   shape[axis] = extent;
   Tensor y = empty(shape, g.options());
   const Tensor dense_g = view::dense(g);
-  run_backend("index_add", g.device(), cpu::index_add, cuda::index_add, op, dense_g, axis, at, writes(y));
+  run_backend<HalfKernels::Cuda>("index_add", g.device(), cpu::index_add, cuda::index_add, op, dense_g, axis, at,
+                                 writes(y));
   return y;
 }
 

@@ -18,8 +18,8 @@ Tensor local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& 
   check("local_response_norm", norm, x);
   Tensor y = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x);
-  run_backend("local_response_norm_forward", x.device(), cpu::local_response_norm_forward,
-              cuda::local_response_norm_forward, norm, dense_x, writes(y));
+  run_backend<HalfKernels::Cuda>("local_response_norm_forward", x.device(), cpu::local_response_norm_forward,
+                                 cuda::local_response_norm_forward, norm, dense_x, writes(y));
   return y;
 }
 
@@ -30,8 +30,8 @@ Tensor local_response_norm_backward(const LocalResponseNorm& norm, const Tensor&
   if (g.shape() != x.shape()) fail(op, ": grad_output expects shape ", x.shape(), ", got ", g.shape());
   Tensor dx = empty(x.shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_g = view::dense(g);
-  run_backend("local_response_norm_backward", x.device(), cpu::local_response_norm_backward,
-              cuda::local_response_norm_backward, norm, dense_x, dense_g, writes(dx));
+  run_backend<HalfKernels::Cuda>("local_response_norm_backward", x.device(), cpu::local_response_norm_backward,
+                                 cuda::local_response_norm_backward, norm, dense_x, dense_g, writes(dx));
   return dx;
 }
 

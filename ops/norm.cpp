@@ -20,6 +20,20 @@ Tensor empty_if(bool wanted, const Shape& shape, const Tensor& like) {
   return wanted ? empty(shape, like.options()) : Tensor();
 }
 
+/// Saved statistics are as precise as the arithmetic: float32 of half-precision x.
+TensorOptions statistics_options(const Tensor& x) {
+  return {.dtype = is_half(x.dtype()) ? float32 : x.dtype(), .device = x.device()};
+}
+
+void check_statistics(const char* op, const Tensor& x, const Tensor& mean, const Tensor& rstd) {
+  const TensorOptions expected = statistics_options(x);
+  for (const Tensor* t : {&mean, &rstd}) {
+    if (t->dtype() != expected.dtype || !(t->device() == expected.device)) {
+      fail(op, ": mean and rstd expected ", name(expected.dtype), " on ", expected.device, ", got ", t->describe());
+    }
+  }
+}
+
 void check_batch_norm(const char* op, const BatchNormProblem& p, const Tensor& x) {
   if (x.rank() < 2 || x.size(0) != p.batch || x.size(1) != p.channels || x.numel() != p.count() * p.channels) {
     fail(op, ": input expects [", p.batch, ", ", p.channels, ", ...] with ", p.positions, " positions, got ",
@@ -54,13 +68,13 @@ NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, 
   if (problem.training && problem.count() == 1 && problem.channels > 0) {
     fail(op, ": training expects more than one value a channel, got input ", x.shape());
   }
-  const NormResult result{empty(x.shape(), x.options()), empty({problem.channels}, x.options()),
-                          empty({problem.channels}, x.options())};
+  const NormResult result{empty(x.shape(), x.options()), empty({problem.channels}, statistics_options(x)),
+                          empty({problem.channels}, statistics_options(x))};
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_bias = dense_or_undefined(bias), mean = dense_or_undefined(running_mean),
                var = dense_or_undefined(running_var);
-  run_backend("batch_norm_forward", x.device(), cpu::batch_norm_forward, cuda::batch_norm_forward, problem, dense_x,
-              dense_weight, dense_bias, writes(mean), writes(var), writes(result));
+  run_backend<HalfKernels::Cuda>("batch_norm_forward", x.device(), cpu::batch_norm_forward, cuda::batch_norm_forward,
+                                 problem, dense_x, dense_weight, dense_bias, writes(mean), writes(var), writes(result));
   if (problem.training) {
     write_back(mean, running_mean);
     write_back(var, running_var);
@@ -71,19 +85,19 @@ NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, 
 NormGrads batch_norm_backward(const BatchNormProblem& problem, const Tensor& g, const Tensor& x, const Tensor& weight,
                               const Tensor& mean, const Tensor& rstd, const NormWanted& wanted) {
   constexpr const char* op = "batch_norm_backward";
-  check_same_dtype_and_device(op,
-                              {{"grad_output", g}, {"input", x}, {"weight", weight}, {"mean", mean}, {"rstd", rstd}});
+  check_same_dtype_and_device(op, {{"grad_output", g}, {"input", x}, {"weight", weight}});
   check_batch_norm(op, problem, x);
   check_batch_norm(op, problem, g);
   check_channels(op, "weight", weight, problem.channels);
+  check_statistics(op, x, mean, rstd);
   check_channels(op, "mean", mean, problem.channels);
   check_channels(op, "rstd", rstd, problem.channels);
   const NormGrads grads{empty_if(wanted.x, x.shape(), x), empty_if(wanted.weight, {problem.channels}, x),
                         empty_if(wanted.bias, {problem.channels}, x)};
   const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
-  run_backend("batch_norm_backward", x.device(), cpu::batch_norm_backward, cuda::batch_norm_backward, problem, dense_g,
-              dense_x, dense_weight, dense_mean, dense_rstd, writes(grads));
+  run_backend<HalfKernels::Cuda>("batch_norm_backward", x.device(), cpu::batch_norm_backward, cuda::batch_norm_backward,
+                                 problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, writes(grads));
   return grads;
 }
 
@@ -104,31 +118,31 @@ NormResult row_norm_forward(const RowNormProblem& problem, const Tensor& x, cons
   check_row_norm(op, problem, x);
   check_channels(op, "weight", weight, problem.channels());
   check_channels(op, "bias", bias, problem.channels());
-  const NormResult result{empty(x.shape(), x.options()), empty({problem.rows}, x.options()),
-                          empty({problem.rows}, x.options())};
+  const NormResult result{empty(x.shape(), x.options()), empty({problem.rows}, statistics_options(x)),
+                          empty({problem.rows}, statistics_options(x))};
   const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_bias = dense_or_undefined(bias);
-  run_backend("row_norm_forward", x.device(), cpu::row_norm_forward, cuda::row_norm_forward, problem, dense_x,
-              dense_weight, dense_bias, writes(result));
+  run_backend<HalfKernels::Cuda>("row_norm_forward", x.device(), cpu::row_norm_forward, cuda::row_norm_forward, problem,
+                                 dense_x, dense_weight, dense_bias, writes(result));
   return result;
 }
 
 NormGrads row_norm_backward(const RowNormProblem& problem, const Tensor& g, const Tensor& x, const Tensor& weight,
                             const Tensor& mean, const Tensor& rstd, const NormWanted& wanted) {
   constexpr const char* op = "row_norm_backward";
-  check_same_dtype_and_device(op,
-                              {{"grad_output", g}, {"input", x}, {"weight", weight}, {"mean", mean}, {"rstd", rstd}});
+  check_same_dtype_and_device(op, {{"grad_output", g}, {"input", x}, {"weight", weight}});
   check_row_norm(op, problem, x);
   check_row_norm(op, problem, g);
   check_channels(op, "weight", weight, problem.channels());
+  check_statistics(op, x, mean, rstd);
   check_channels(op, "mean", mean, problem.rows);
   check_channels(op, "rstd", rstd, problem.rows);
   const NormGrads grads{empty_if(wanted.x, x.shape(), x), empty_if(wanted.weight, {problem.channels()}, x),
                         empty_if(wanted.bias, {problem.channels()}, x)};
   const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
                dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
-  run_backend("row_norm_backward", x.device(), cpu::row_norm_backward, cuda::row_norm_backward, problem, dense_g,
-              dense_x, dense_weight, dense_mean, dense_rstd, writes(grads));
+  run_backend<HalfKernels::Cuda>("row_norm_backward", x.device(), cpu::row_norm_backward, cuda::row_norm_backward,
+                                 problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, writes(grads));
   return grads;
 }
 

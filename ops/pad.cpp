@@ -76,7 +76,8 @@ Tensor pad_backward(const Tensor& g, const Shape& shape, const IntList& amounts,
   }
   Tensor x = empty(shape, g.options());
   const Tensor dense_g = view::dense(g);
-  run_backend("pad_backward", g.device(), cpu::pad_backward, cuda::pad_backward, problem, dense_g, writes(x));
+  run_backend<HalfKernels::Cuda>("pad_backward", g.device(), cpu::pad_backward, cuda::pad_backward, problem, dense_g,
+                                 writes(x));
   return x;
 }
 

@@ -27,8 +27,8 @@ MaxPoolResult max_pool_forward(const PoolProblem& problem, const Tensor& x, bool
     result.offsets = empty(problem.y_shape(), {.dtype = problem.offset_dtype(), .device = x.device()});
   }
   const Tensor dense_x = view::dense(x);
-  run_backend("max_pool_forward", x.device(), cpu::max_pool_forward, cuda::max_pool_forward, problem, dense_x,
-              writes(result.y), writes(result.offsets));
+  run_backend<HalfKernels::Cuda>("max_pool_forward", x.device(), cpu::max_pool_forward, cuda::max_pool_forward, problem,
+                                 dense_x, writes(result.y), writes(result.offsets));
   return result;
 }
 
@@ -37,8 +37,8 @@ Tensor max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const
   check_offsets("max_pool_scatter", problem, offsets, g.device());
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g), dense_offsets = view::dense(offsets);
-  run_backend("max_pool_scatter", g.device(), cpu::max_pool_scatter, cuda::max_pool_scatter, problem, dense_offsets,
-              dense_g, writes(x));
+  run_backend<HalfKernels::Cuda>("max_pool_scatter", g.device(), cpu::max_pool_scatter, cuda::max_pool_scatter, problem,
+                                 dense_offsets, dense_g, writes(x));
   return x;
 }
 
@@ -47,8 +47,8 @@ Tensor max_pool_gather(const PoolProblem& problem, const Tensor& offsets, const 
   check_offsets("max_pool_gather", problem, offsets, x.device());
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_offsets = view::dense(offsets);
-  run_backend("max_pool_gather", x.device(), cpu::max_pool_gather, cuda::max_pool_gather, problem, dense_offsets,
-              dense_x, writes(y));
+  run_backend<HalfKernels::Cuda>("max_pool_gather", x.device(), cpu::max_pool_gather, cuda::max_pool_gather, problem,
+                                 dense_offsets, dense_x, writes(y));
   return y;
 }
 
@@ -65,8 +65,8 @@ Tensor avg_pool_forward(const PoolProblem& problem, const Tensor& x) {
   check("avg_pool_forward", "input", x, problem.x_shape());
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x);
-  run_backend("avg_pool_forward", x.device(), cpu::avg_pool_forward, cuda::avg_pool_forward, problem, dense_x,
-              writes(y));
+  run_backend<HalfKernels::Cuda>("avg_pool_forward", x.device(), cpu::avg_pool_forward, cuda::avg_pool_forward, problem,
+                                 dense_x, writes(y));
   return y;
 }
 
@@ -74,8 +74,8 @@ Tensor avg_pool_backward(const PoolProblem& problem, const Tensor& g) {
   check("avg_pool_backward", "grad_output", g, problem.y_shape());
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g);
-  run_backend("avg_pool_backward", g.device(), cpu::avg_pool_backward, cuda::avg_pool_backward, problem, dense_g,
-              writes(x));
+  run_backend<HalfKernels::Cuda>("avg_pool_backward", g.device(), cpu::avg_pool_backward, cuda::avg_pool_backward,
+                                 problem, dense_g, writes(x));
   return x;
 }
 

@@ -62,7 +62,8 @@ Tensor reduce(ReduceOp op, const Tensor& x, const Shape& dims, bool keepdim) {
     fail("reduce: max and min expected at least one element to reduce, got ", x.describe());
   }
   Tensor out = empty(plan.kept_shape, {.dtype = result_dtype(op, x.dtype()), .device = x.device()});
-  run_backend("reduce", x.device(), cpu::reduce, cuda::reduce, op, plan.ordered, plan.kept, writes(out));
+  run_backend<HalfKernels::Cuda>("reduce", x.device(), cpu::reduce, cuda::reduce, op, plan.ordered, plan.kept,
+                                 writes(out));
   return view::reshape(out, plan.result_shape);
 }
 
@@ -70,7 +71,8 @@ Tensor variance(const Tensor& x, const Shape& dims, double correction, bool keep
   const Plan plan = plan_of(x, dims, keepdim);
   if (!is_floating_point(x.dtype())) fail("var: input expected a floating dtype, got ", x.describe());
   Tensor out = empty(plan.kept_shape, x.options());
-  run_backend("variance", x.device(), cpu::variance, cuda::variance, plan.ordered, plan.kept, correction, writes(out));
+  run_backend<HalfKernels::Cuda>("variance", x.device(), cpu::variance, cuda::variance, plan.ordered, plan.kept,
+                                 correction, writes(out));
   return view::reshape(out, plan.result_shape);
 }
 

@@ -18,7 +18,7 @@ Tensor softmax(bool log, const Tensor& x, int64_t dim) {
   const Tensor in = with_axis(x);
   const int axis = normalize_axis(name(log), dim, in.rank());
   const Tensor y = empty_like(in);
-  run_backend("softmax", x.device(), cpu::softmax, cuda::softmax, log, in, axis, writes(y));
+  run_backend<HalfKernels::Cuda>("softmax", x.device(), cpu::softmax, cuda::softmax, log, in, axis, writes(y));
   return view::reshape(y, x.shape());
 }
 
@@ -28,8 +28,8 @@ Tensor softmax_backward(bool log, const Tensor& g, const Tensor& y, int64_t dim)
   const Tensor up = with_axis(g), out = with_axis(y);
   const int axis = normalize_axis("softmax_backward", dim, out.rank());
   const Tensor dx = empty_like(out);
-  run_backend("softmax_backward", g.device(), cpu::softmax_backward, cuda::softmax_backward, log, up, out, axis,
-              writes(dx));
+  run_backend<HalfKernels::Cuda>("softmax_backward", g.device(), cpu::softmax_backward, cuda::softmax_backward, log, up,
+                                 out, axis, writes(dx));
   return view::reshape(dx, y.shape());
 }
 

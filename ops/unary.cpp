@@ -8,7 +8,7 @@ namespace halo::ops {
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
   if (!is_floating_point(x.dtype())) fail("unary: input expected a floating dtype, got ", x.describe());
   Tensor y = empty(x.shape(), x.options());
-  run_backend("unary", x.device(), cpu::unary, cuda::unary, op, params, x, writes(y));
+  run_backend<HalfKernels::Cuda>("unary", x.device(), cpu::unary, cuda::unary, op, params, x, writes(y));
   return y;
 }
 
@@ -17,8 +17,8 @@ Tensor unary_derivative(UnaryOp op, int order, const Tensor& g, const Tensor& s,
   if (g.shape() != s.shape()) fail("unary_derivative: grad_output expected shape ", s.shape(), ", got ", g.shape());
   if (order != 1 && order != 2) fail("unary_derivative: order expected 1 or 2, got ", order);
   Tensor out = empty(g.shape(), g.options());
-  run_backend("unary_derivative", g.device(), cpu::unary_derivative, cuda::unary_derivative, op, params, order, g, s,
-              writes(out));
+  run_backend<HalfKernels::Cuda>("unary_derivative", g.device(), cpu::unary_derivative, cuda::unary_derivative, op,
+                                 params, order, g, s, writes(out));
   return out;
 }
 

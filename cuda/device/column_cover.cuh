@@ -35,7 +35,9 @@ struct ColumnCover {
       if (column() < columns) pack = *reinterpret_cast<const Pack<T>*>(row + column());
     } else {
 #pragma unroll
-      for (int k = 0; k < kPackSize; ++k) pack.at[k] = column() + k < columns ? row[column() + k] : T(0);
+      for (int k = 0; k < kPackSize; ++k) {
+        if (column() + k < columns) pack.at[k] = row[column() + k];
+      }
     }
     return pack;
   }
@@ -50,11 +52,11 @@ struct ColumnCover {
       }
     }
   }
-  /// f(offset) for the rows of this thread.
-  template <class F>
+  /// f(offset) for the rows of this thread, kUnroll of them in flight.
+  template <int kUnroll = 2, class F>
   __device__ void each_row(F&& f) const {
     const int64_t begin = rows * blockIdx.y / parts, end = rows * (blockIdx.y + 1) / parts;
-#pragma unroll 2
+#pragma unroll(kUnroll)
     for (int64_t row = begin + team(); row < end; row += kMapThreads / lanes) f(row * columns);
   }
 };

@@ -23,16 +23,19 @@ struct AccumulatorOf<double> {
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
 
-__device__ inline float to_accumulator(float value) { return value; }
-__device__ inline double to_accumulator(double value) { return value; }
+/// `value` in the type arithmetic on it happens in; integers stay as they are.
+template <class T>
+__device__ inline T to_accumulator(T value) {
+  return value;
+}
 __device__ inline float to_accumulator(BFloat16 value) { return __uint_as_float(uint32_t{value.bits} << 16); }
 __device__ inline float to_accumulator(Float16 value) { return __half2float(__ushort_as_half(value.bits)); }
 
 /// `value` rounded to nearest even.
-template <class T>
-__device__ inline T from_accumulator(Accumulator<T> value) {
-  if constexpr (sizeof(T) >= 4) {
-    return value;
+template <class T, class Value>
+__device__ inline T from_accumulator(Value value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<T>(value);
   } else {
     T out;
     if constexpr (std::is_same_v<T, BFloat16>) {

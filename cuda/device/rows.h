@@ -14,6 +14,7 @@ struct Rows {
   int64_t count = 1, length = 1, step = 1;
   Divide inner;  ///< by `step`
 
+  Rows(int64_t rows, int64_t elements) : count(rows), length(elements) {}
   Rows(const Tensor& x, int dim) {
     for (int axis = 0; axis < x.rank(); ++axis) {
       if (axis != dim) count *= x.shape()[axis];

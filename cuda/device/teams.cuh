@@ -4,26 +4,30 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 namespace halo::cuda {
 
 /// A block of kThreads threads as `lanes` teams of `depth` threads, both powers of two. The cut depends on the sizes
 /// alone, so that sums within a team have the same bits everywhere.
 struct Teams {
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 256, kWarp = 32;
 
   int lanes = 1, depth = kThreads;
   bool across = false;  ///< neighbouring threads are in neighbouring teams (whose rows lie side by side), else in one
 
   /// For `rows` rows of `length` elements.
   static Teams of(int64_t rows, int64_t length, bool across) {
-    // Side by side, 32 lanes read whole lines; fewer where there are fewer rows.
+    // Side by side, 32 lanes read whole lines; fewer where there are fewer rows. Along a row, a thread has 32 elements,
+    // fewer where that would leave fewer than 8 threads.
     const auto wanted =
-        across ? std::max<int64_t>(kThreads / 32,
+        across ? std::max<int64_t>(kThreads / kWarp,
                                    kThreads / static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows))))
-               : (length + 3) / 4;
+               : std::max(length / 32, std::min<int64_t>((length + 3) / 4, 8));
     const auto most = std::clamp<int64_t>(length, 1, kThreads);
-    const auto depth = std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(wanted, 1, most)));
+    return with_depth(std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(wanted, 1, most))), across);
+  }
+  static Teams with_depth(uint64_t depth, bool across = false) {
     return {kThreads / static_cast<int>(depth), static_cast<int>(depth), across};
   }
   unsigned blocks(int64_t rows) const { return static_cast<unsigned>((rows + lanes - 1) / lanes); }
@@ -36,10 +40,42 @@ struct Teams {
 };
 
 #ifdef __CUDACC__
+/// `value` of the thread whose number in the warp differs by `mask`.
+template <class Value>
+__device__ __forceinline__ Value shuffle_xor(const Value& value, int mask) {
+  constexpr int kWords = (sizeof(Value) + 3) / 4;
+  uint32_t words[kWords] = {};
+  memcpy(words, &value, sizeof(Value));
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) words[w] = __shfl_xor_sync(~0u, words[w], mask);
+  Value other;
+  memcpy(&other, words, sizeof(Value));
+  return other;
+}
+
+/// combine_team for teams whose threads lie side by side: within warps by shuffles, then over a team's warps in order.
+template <class Value, class Combine>
+__device__ Value combine_neighbours(int depth, Value value, Value* values, const Combine& combine) {
+  const int thread = static_cast<int>(threadIdx.x), within = min(depth, Teams::kWarp);
+  for (int mask = 1; mask < within; mask *= 2) {
+    const Value other = shuffle_xor(value, mask);
+    value = (thread & mask) == 0 ? combine(value, other) : combine(other, value);  // the same for both
+  }
+  if (depth <= Teams::kWarp) return value;
+  __syncthreads();  // an earlier result may still be read
+  if (thread % Teams::kWarp == 0) values[thread / Teams::kWarp] = value;
+  __syncthreads();
+  const int first = thread / depth * (depth / Teams::kWarp);
+  value = values[first];
+  for (int warp = 1; warp < depth / Teams::kWarp; ++warp) value = combine(value, values[first + warp]);
+  return value;
+}
+
 /// combine(a, b) over the values of each team in a fixed tree; every member gets the result. All threads of the block
 /// call it; `values` is shared memory for Teams::kThreads values.
 template <class Value, class Combine>
 __device__ Value combine_team(const Teams& teams, Value value, Value* values, const Combine& combine) {
+  if (!teams.across) return combine_neighbours(teams.depth, value, values, combine);
   const int lane = teams.lane(), rank = teams.rank(), lanes = teams.lanes;
   __syncthreads();  // an earlier result may still be read
   values[lane + lanes * rank] = value;

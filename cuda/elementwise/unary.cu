@@ -2,6 +2,8 @@
 #include <halo/ops/unary_backend.h>
 
 #include "../device/map.cuh"
+#include "../device/number.cuh"
+#include "half_forms.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -11,15 +13,16 @@ struct Value {
   F f;
   template <class T>
   __device__ T operator()(T x) const {
-    return f.value(x);
+    return device::from_accumulator<T>(f.value(device::to_accumulator(x)));
   }
 };
 
 }  // namespace
 
 void unary(UnaryOp op, UnaryParams params, const Tensor& x, const Tensor& y) {
-  dispatch_float("unary", x.dtype(), [&]<class T>(std::type_identity<T>) {
-    dispatch_unary(op, params, [&]<class F>(F f) { map("unary", Value<F>{f}, Elements<T>{y}, Elements<T>{x}); });
+  dispatch_floating("unary", x.dtype(), [&]<class T>(std::type_identity<T>) {
+    dispatch_unary(op, params,
+                   [&](auto f) { map("unary", Value{form_of<decltype(f), T>(f)}, Elements<T>{y}, Elements<T>{x}); });
   });
 }
 

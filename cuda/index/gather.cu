@@ -66,7 +66,7 @@ void index_select(const char* op, const Tensor& x, int dim, const Tensor& index,
                            Divide(inner, y.numel()),
                            Divide(index.numel(), y.numel()),
                            static_cast<T>(missing_bits(x.dtype()))};
-    generate<true>(op, f, Elements<T>{y});
+    generate<4>(op, f, Elements<T>{y});
   });
 }
 
@@ -81,7 +81,7 @@ void gather(const char* op, const Tensor& x, int dim, const Tensor& index, const
                       x.strides()[dim],
                       Walk<1>(StridedLoop<1>(y.shape(), {strides})),
                       static_cast<T>(missing_bits(x.dtype()))};
-    generate<true>(op, f, Elements<T>{y});
+    generate<4>(op, f, Elements<T>{y});
   });
 }
 

@@ -1,9 +1,11 @@
 // Padding and its adjoint; which input a position takes is ops/pad.h's.
 #include <halo/ops/pad_backend.h>
 
+#include <array>
 #include <bit>
 
 #include "../device/map.cuh"
+#include "../device/number.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -38,6 +40,58 @@ struct Pad {
     }
     if (at[0] < 0 || at[1] < 0 || at[2] < 0) return value;
     return x[((i * sizes.input[0] + at[0]) * sizes.input[1] + at[1]) * sizes.input[2] + at[2]];
+  }
+};
+
+/// A box of three axes within another (for each of `outer`), where 32-bit arithmetic does.
+struct Box {
+  int depth, height, width;  ///< of the array that is read
+  int before[3];             ///< what to take from a place in the array that is written, to get one there
+  FastDivide by_depth, by_height, by_width;  ///< of the array that is written
+
+  Box(const std::array<int64_t, 3>& from, const std::array<int64_t, 3>& to, const std::array<int64_t, 3>& shift,
+      int sign)
+      : depth(static_cast<int>(from[0])),
+        height(static_cast<int>(from[1])),
+        width(static_cast<int>(from[2])),
+        by_depth(divisor(to[0])),
+        by_height(divisor(to[1])),
+        by_width(divisor(to[2])) {
+    for (std::size_t axis = 0; axis < 3; ++axis) before[axis] = sign * static_cast<int>(shift[axis]);
+  }
+  static uint32_t divisor(int64_t extent) { return static_cast<uint32_t>(std::max<int64_t>(extent, 1)); }
+  static Box padding(const PadProblem& p) { return {p.input, p.output, p.before, 1}; }
+  static Box cropping(const PadProblem& p) { return {p.output, p.input, p.before, -1}; }
+  /// Whether padding and cropping by `p` can be so.
+  static bool serves(const PadProblem& p) {
+    constexpr int64_t kMost = int64_t{1} << 30;
+    const auto few = [](int64_t a) { return a > -kMost && a < kMost; };
+    return p.mode == PadMode::Constant && few(p.outer * p.input[0] * p.input[1] * p.input[2]) &&
+           few(p.outer * p.output[0] * p.output[1] * p.output[2]) && few(p.before[0]) && few(p.before[1]) &&
+           few(p.before[2]);
+  }
+  /// Where element i of what is written comes from; -1: from outside.
+  __device__ __forceinline__ int source(int64_t i) const {
+    uint32_t w, h, d;
+    const uint32_t outer = by_depth.divide(by_height.divide(by_width.divide(static_cast<uint32_t>(i), w), h), d);
+    const int column = static_cast<int>(w) - before[2], row = static_cast<int>(h) - before[1];
+    const int plane = static_cast<int>(d) - before[0];
+    const bool inside = static_cast<unsigned>(column) < static_cast<unsigned>(width) &&
+                        static_cast<unsigned>(row) < static_cast<unsigned>(height) &&
+                        static_cast<unsigned>(plane) < static_cast<unsigned>(depth);
+    return inside ? ((static_cast<int>(outer) * depth + plane) * height + row) * width + column : -1;
+  }
+};
+
+/// What a box has, `value` outside it.
+template <class T>
+struct TakeBox {
+  Box box;
+  T value;
+  const T* x;
+  __device__ T operator()(int64_t i) const {
+    const int at = box.source(i);
+    return at < 0 ? value : x[at];
   }
 };
 
@@ -84,14 +138,14 @@ struct PadBackward {
   __device__ T operator()(int64_t i) const {
     const int64_t w = sizes.by_input[2].split(i), h = sizes.by_input[1].split(i), d = sizes.by_input[0].split(i);
     const Takers depths(sizes, 0, d), rows(sizes, 1, h), columns(sizes, 2, w);
-    double sum = 0;
+    device::Accumulator<T> sum = 0;
     depths.each([&](int64_t od) {
       rows.each([&](int64_t oh) {
         const int64_t row = ((i * sizes.output[0] + od) * sizes.output[1] + oh) * sizes.output[2];
-        columns.each([&](int64_t ow) { sum += static_cast<double>(g[row + ow]); });
+        columns.each([&](int64_t ow) { sum += device::to_accumulator(g[row + ow]); });
       });
     });
-    return static_cast<T>(sum);
+    return device::from_accumulator<T>(sum);
   }
 };
 
@@ -101,16 +155,27 @@ void pad(const PadProblem& problem, const Scalar& value, const Tensor& x, const 
   dispatch_dtype(x.dtype(), [&]<class T>(std::type_identity<T>) {
     dispatch_size(x.dtype(), [&]<class Bits>(std::type_identity<Bits>) {
       if constexpr (sizeof(Bits) == sizeof(T)) {
-        const Pad<Bits> f{Sizes(problem), std::bit_cast<Bits>(value.as<T>()), static_cast<const Bits*>(x.data())};
-        generate<true>("pad", f, Elements<Bits>{y});
+        const auto* const in = static_cast<const Bits*>(x.data());
+        const Bits fill = std::bit_cast<Bits>(value.as<T>());
+        if (Box::serves(problem)) {
+          return generate<4>("pad", TakeBox<Bits>{Box::padding(problem), fill, in}, Elements<Bits>{y});
+        }
+        generate<4>("pad", Pad<Bits>{Sizes(problem), fill, in}, Elements<Bits>{y});
       }
     });
   });
 }
 
 void pad_backward(const PadProblem& problem, const Tensor& g, const Tensor& x) {
-  dispatch_float("pad_backward", g.dtype(), [&]<class T>(std::type_identity<T>) {
-    generate<true>("pad_backward", PadBackward<T>{Sizes(problem), g.data<T>()}, Elements<T>{x});
+  constexpr const char* kName = "pad_backward";
+  if (Box::serves(problem)) {
+    return dispatch_size(g.dtype(), [&]<class Bits>(std::type_identity<Bits>) {
+      const auto* const from = static_cast<const Bits*>(g.data());
+      generate<4>(kName, TakeBox<Bits>{Box::cropping(problem), 0, from}, Elements<Bits>{x});
+    });
+  }
+  dispatch_floating(kName, g.dtype(), [&]<class T>(std::type_identity<T>) {
+    generate<4>(kName, PadBackward<T>{Sizes(problem), g.data<T>()}, Elements<T>{x});
   });
 }
 

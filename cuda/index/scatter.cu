@@ -6,13 +6,15 @@
 #include <halo/ops/index_backend.h>
 
 #include "../device/map.cuh"
+#include "../device/number.cuh"
+#include "../reduce/partials.h"
 #include "radix_sort.h"
 
 namespace halo::cuda {
 namespace {
 
 template <class T>
-using Total = std::conditional_t<std::is_floating_point_v<T>, double, int64_t>;
+using Total = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
 
 /// Indices outside [0, extent) become `extent`, which sorts last and is read by nobody.
 struct Clean {
@@ -41,31 +43,41 @@ struct RunStart {
   }
 };
 
-/// partial[part, o, v, i]: the sum over one part of the run of v.
+/// partial[part, o, v, i]: the sum over one part of the run of v. A thread takes N neighbours i.
 template <class T>
-struct SumPart {
+struct SumParts {
   const T* g;
   const int64_t *starts, *order;
-  int64_t chosen, parts;  ///< elements of the index, parts of a run
-  Divide inner, extent, outer;
-  __device__ Total<T> operator()(int64_t at) const {
-    const int64_t i = inner.split(at), v = extent.split(at), o = outer.split(at), part = at;
-    const int64_t begin = starts[v], length = starts[v + 1] - begin;
-    const int64_t from = begin + length * part / parts, to = begin + length * (part + 1) / parts;
-    const T* const column = g + o * chosen * inner.divisor + i;
-    Total<T> sum = 0;
-#pragma unroll 4
-    for (int64_t j = from; j < to; ++j) sum += static_cast<Total<T>>(column[order[j] * inner.divisor]);
-    return sum;
-  }
+  int64_t chosen, parts;        ///< elements of the index, parts of a run
+  Divide inner, extent, outer;  ///< inner: in packs of N
 };
+template <class T, int N>
+__global__ void __launch_bounds__(kMapThreads)
+    sum_parts_kernel(const __grid_constant__ SumParts<T> f, int64_t count, Total<T>* partial) {
+  const int64_t thread = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (thread >= count) return;
+  int64_t at = thread;
+  const int64_t i = f.inner.split(at), v = f.extent.split(at), o = f.outer.split(at), part = at;
+  const int64_t begin = f.starts[v], length = f.starts[v + 1] - begin;
+  const int64_t from = begin + length * part / f.parts, to = begin + length * (part + 1) / f.parts;
+  const auto* const column = reinterpret_cast<const Pack<T, N>*>(f.g) + o * f.chosen * f.inner.divisor + i;
+  Pack<Total<T>, N> sum{};
+#pragma unroll 8
+  for (int64_t j = from; j < to; ++j) {
+    const Pack<T, N> pack = column[f.order[j] * f.inner.divisor];
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum.at[k] += static_cast<Total<T>>(device::to_accumulator(pack.at[k]));
+  }
+  reinterpret_cast<Pack<Total<T>, N>*>(partial)[thread] = sum;
+}
 
+/// Of integers; other sums go by reduce/partials.h.
 template <class T>
 struct AddParts {
-  const Total<T>* partial;
+  const int64_t* partial;
   int64_t parts, outputs;
   __device__ T operator()(int64_t i) const {
-    Total<T> sum = partial[i];
+    int64_t sum = partial[i];
     for (int64_t part = 1; part < parts; ++part) sum += partial[part * outputs + i];
     return static_cast<T>(sum);
   }
@@ -83,13 +95,28 @@ void add_runs(const char* op, const Tensor& g, int64_t outer, int64_t inner, con
               const Tensor& y) {
   const int64_t chosen = order.numel(), extent = starts.numel() - 1, outputs = y.numel();
   const int64_t parts = parts_of_runs(chosen, extent, outputs);
-  const int64_t bound = parts * outputs;
-  constexpr DType kTotal = std::is_floating_point_v<T> ? DType::Float64 : DType::Int64;
-  const Tensor partial = empty({parts, outputs}, {.dtype = kTotal, .device = y.device()});
-  const SumPart<T> sum{g.data<T>(), starts.data<int64_t>(), order.data<int64_t>(), chosen,
-                       parts,       Divide(inner, bound),   Divide(extent, bound), Divide(outer, bound)};
-  generate<true>(op, sum, Elements<Total<T>>{partial});
-  generate<true>(op, AddParts<T>{partial.data<Total<T>>(), parts, outputs}, Elements<T>{y});
+  constexpr bool kIntegers = std::is_integral_v<T>;
+  const Tensor partial =
+      empty({parts, outputs}, {.dtype = kIntegers ? DType::Int64 : DType::Float64, .device = y.device()});
+  auto* const sums = partial.data<Total<T>>();
+  const DeviceScope scope(y.device());
+  const auto run = [&]<int N>(std::integral_constant<int, N>) {
+    const int64_t count = parts * outputs / N;
+    const SumParts<T> f{g.data<T>(), starts.data<int64_t>(),   order.data<int64_t>(), chosen,
+                        parts,       Divide(inner / N, count), Divide(extent, count), Divide(outer, count)};
+    launch(op, sum_parts_kernel<T, N>, map_blocks(count), kMapThreads, 0, scope.stream(), f, count, sums);
+  };
+  if constexpr (kIntegers) {
+    run(std::integral_constant<int, 1>{});
+    generate<1>(op, AddParts<T>{sums, parts, outputs}, Elements<T>{y});
+  } else {
+    if (inner % kPackSize == 0 && is_aligned(g.data<T>())) {
+      run(std::integral_constant<int, kPackSize>{});
+    } else {
+      run(std::integral_constant<int, 1>{});
+    }
+    sum_partials(op, sums, parts, outputs, outputs, y.data<T>(), scope.stream());
+  }
 }
 
 /// One line of y along the indexed axis, added to in the order of g's.
@@ -121,10 +148,12 @@ void index_add(const char* op, const Tensor& g, int dim, const Tensor& index, co
   generate(op, Count{}, Elements<int64_t>{places});
   const SortedPairs sorted = radix_sort(keys, places, bits_below(extent + 1));
   const Tensor starts = empty({extent + 1}, integers);
-  generate<true>(op, RunStart{sorted.keys.data<int64_t>(), index.numel()}, Elements<int64_t>{starts});
-  dispatch_arithmetic_dtype(op, g.dtype(), [&]<class T>(std::type_identity<T>) {
+  generate<1>(op, RunStart{sorted.keys.data<int64_t>(), index.numel()}, Elements<int64_t>{starts});
+  const auto add = [&]<class T>(std::type_identity<T>) {
     add_runs<T>(op, g, y.numel() / (extent * inner), inner, starts, sorted.values, y);
-  });
+  };
+  if (is_half(g.dtype())) return dispatch_floating(op, g.dtype(), add);
+  dispatch_arithmetic_dtype(op, g.dtype(), add);
 }
 
 void scatter_add(const char* op, const Tensor& g, int dim, const Tensor& index, const Tensor& y) {

@@ -7,36 +7,12 @@
 #include <bit>
 
 #include "../device/map.cuh"
+#include "order_key.cuh"
 #include "radix_sort.h"
+#include "sort_rows.h"
 
 namespace halo::cuda {
 namespace {
-
-/// An unsigned number of T's size that orders as T does: NaNs equal and last, -0 and +0 equal. Inverted for descending
-/// order, so that among equals the lower index still comes first.
-template <class T>
-__device__ uint64_t order_key(T value, bool descending) {
-  constexpr int kBits = 8 * sizeof(T);
-  constexpr uint64_t kAll = kBits == 64 ? ~uint64_t{0} : (uint64_t{1} << kBits) - 1, kTop = uint64_t{1} << (kBits - 1);
-  uint64_t key;
-  if constexpr (std::is_floating_point_v<T>) {
-    if (value == T(0)) value = T(0);  // -0
-    if constexpr (sizeof(T) == 4) {
-      key = static_cast<uint32_t>(__float_as_uint(value));
-    } else {
-      key = static_cast<uint64_t>(__double_as_longlong(value));
-    }
-    if (value != value) {
-      key = kAll;
-    } else {
-      key = (key & kTop) != 0 ? ~key & kAll : key | kTop;
-    }
-  } else {
-    key = static_cast<uint64_t>(value) & kAll;
-    if constexpr (std::is_signed_v<T>) key ^= kTop;
-  }
-  return descending ? ~key & kAll : key;
-}
 
 template <class T>
 struct Key {
@@ -88,12 +64,12 @@ Tensor sorted_positions(const Tensor& x, bool descending, int64_t rows, const Di
 }  // namespace
 
 void sort(const Tensor& x, bool descending, const Tensor& values, const Tensor& indices) {
-  if (x.numel() == 0) return;
+  if (x.numel() == 0 || sort_rows(x, descending, values, indices)) return;
   const int64_t n = x.rank() == 0 ? 1 : x.size(-1);
   const Divide length(n, x.numel());
   dispatch_arithmetic_dtype("sort", x.dtype(), [&]<class T>(std::type_identity<T>) {
     const Tensor sorted = sorted_positions<T>(x, descending, x.numel() / n, length);
-    generate<true>("sort", Pick<T>{x.data<T>()}, Elements<T>{values}, Elements<int64_t>{sorted});
+    generate<1>("sort", Pick<T>{x.data<T>()}, Elements<T>{values}, Elements<int64_t>{sorted});
     generate("sort", Column{length}, Elements<int64_t>{indices}, Elements<int64_t>{sorted});
   });
 }

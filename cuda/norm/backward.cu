@@ -2,119 +2,260 @@
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
-#include "../device/map.cuh"
-#include "../reduce/fold.cuh"
-#include "layout.h"
+#include "../reduce/fold_runs.cuh"
+#include "planes.cuh"
 #include "rows.h"
 
 namespace halo::cuda {
 namespace {
 
-/// What every sum here reads: g, and xhat = (x - mean - shift) rstd.
-template <class T>
-struct Saved {
-  NormLayout layout;
-  const T *g, *x, *mean, *rstd;
-  const double* shift;  ///< what rounding took from each mean; null: nothing
-  __device__ __forceinline__ double difference(int64_t i, int64_t s) const {
-    const double from_mean = static_cast<double>(x[i]) - static_cast<double>(mean[s]);
-    return shift == nullptr ? from_mean : from_mean - shift[s];
-  }
-  __device__ __forceinline__ double xhat(int64_t i) const {
-    const int64_t s = layout.statistic(i);
-    return difference(i, s) * static_cast<double>(rstd[s]);
+using device::Accumulator;
+using device::from_accumulator;
+using device::to_accumulator;
+
+/// Of a plane or a channel: sums of g and of g (x - mean), and of x - mean, which shows what rounding took from the
+/// mean. All in float64.
+struct GradientSums {
+  double plain, scaled, difference;
+  __device__ GradientSums operator+(const GradientSums& b) const {
+    return {plain + b.plain, scaled + b.scaled, difference + b.difference};
   }
 };
 
-/// For each statistic: sums of h and h xhat, with h = g, or g weight where `weight` is given, and the shift.
+/// The sums of each output, a channel (batch norm) or a plane.
 template <class T>
-struct StatisticSums {
+struct TakeSums {
+  using Value = Accumulator<T>;
   struct Acc {
-    double plain, scaled, difference;
+    Value mean;
+    GradientSums sums;
   };
-  Saved<T> saved;
+  const T *x, *y;  ///< y: the gradient
+  NormPlanes planes;
+  const Value* mean;
+  GradientSums* out;
+  __device__ Acc start(int64_t o, int64_t) const { return {mean[planes.statistic(o)], {0, 0, 0}}; }
+  __device__ void add(Acc& acc, int64_t, T x_value, T gradient) const {
+    const Value difference = to_accumulator(x_value) - acc.mean;
+    const double g = static_cast<double>(to_accumulator(gradient)), d = static_cast<double>(difference);
+    acc.sums = acc.sums + GradientSums{g, g * d, d};
+  }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.mean, a.sums + b.sums}; }
+  __device__ void write(int64_t o, const Acc& acc) const { out[o] = acc.sums; }
+};
+
+/// The sums of each row with h = g weight for g, where planes are too short to be outputs of their own.
+template <class T>
+struct TakeRowSums {
+  using Value = Accumulator<T>;
+  using Acc = typename TakeSums<T>::Acc;
+  const T *x, *y;
+  NormPlanes planes;
   const T* weight;
+  const Value* mean;
+  GradientSums* out;
+  __device__ Acc start(int64_t o, int64_t) const { return {mean[o], {0, 0, 0}}; }
+  __device__ void add(Acc& acc, int64_t at, T x_value, T gradient) const {
+    const double d = static_cast<double>(to_accumulator(x_value) - acc.mean);
+    double h = static_cast<double>(to_accumulator(gradient));
+    if (weight != nullptr)
+      h *= static_cast<double>(to_accumulator(weight[planes.channel(planes.positions.quotient(at))]));
+    acc.sums = acc.sums + GradientSums{h, h * d, d};
+  }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.mean, a.sums + b.sums}; }
+  __device__ void write(int64_t o, const Acc& acc) const { out[o] = acc.sums; }
+};
+
+/// What the gradient of x needs of its statistic: the mean in two parts, rstd, and the means of h = g weight and of
+/// h (x - mean) rstd^2 (0 where statistics do not depend on x).
+template <class Value>
+struct Slopes {
+  Value mean, rest, rstd, plain, scaled;
+};
+
+/// Of few values the gradient is what cancellation leaves: float64, which the memory's time has room for, but for half
+/// types.
+template <class T>
+using Wide = std::conditional_t<sizeof(T) == 2, float, double>;
+
+template <class T, class Value>
+__device__ Slopes<Wide<T>> slopes_of(const GradientSums& total, double count, Value mean, Value rstd) {
+  using W = Wide<T>;
+  const double r = static_cast<double>(rstd), rest = total.difference / count;
+  return {static_cast<W>(mean), static_cast<W>(rest), static_cast<W>(rstd), static_cast<W>(total.plain / count),
+          static_cast<W>((total.scaled - rest * total.plain) * r * r / count)};
+}
+
+/// Slopes from the sums of the planes of a statistic, each times its channel's weight.
+template <class T>
+struct CombinePlanes {
+  using Value = Accumulator<T>;
+  NormPlanes planes;
+  int64_t planes_each;  ///< 1 where the sums are those of the statistic already (batch norm)
   double count;
-  double *plain, *scaled;
-  double* shift;  ///< null: the mean is not one of x
-  __device__ Acc first(const int64_t (&at)[1]) const {
-    const int64_t i = at[0];
-    double h = static_cast<double>(saved.g[i]);
-    if (weight != nullptr) h *= static_cast<double>(weight[saved.layout.channel(i)]);
-    const double difference = saved.difference(i, saved.layout.statistic(i));
-    return {h, h * difference, difference};
+  bool fixed;  ///< statistics do not depend on x
+  const GradientSums* sums;
+  const Value *mean, *rstd;
+  const T* weight;
+  __device__ Slopes<Wide<T>> operator()(int64_t s) const {
+    GradientSums total{0, 0, 0};
+    for (int64_t j = 0; j < planes_each; ++j) {
+      const int64_t q = s * planes_each + j;
+      const double w =
+          weight == nullptr || planes.by_channel ? 1 : static_cast<double>(to_accumulator(weight[planes.channel(q)]));
+      total = total + GradientSums{w * sums[q].plain, w * sums[q].scaled, sums[q].difference};
+    }
+    if (fixed) return {static_cast<Wide<T>>(mean[s]), 0, static_cast<Wide<T>>(rstd[s]), 0, 0};
+    return slopes_of<T>(total, count, mean[s], rstd[s]);
   }
-  __device__ void add(Acc& acc, const int64_t (&at)[1]) const { acc = (*this)(acc, first(at)); }
-  __device__ Acc operator()(const Acc& a, const Acc& b) const {
-    return {a.plain + b.plain, a.scaled + b.scaled, a.difference + b.difference};
+};
+template <class F, class Out>
+__global__ void combine_kernel(int64_t count, const __grid_constant__ F f, Out* out) {
+  const int64_t i = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (i < count) out[i] = f(i);
+}
+
+/// The gradients of weight and bias: sums over the planes of a channel.
+template <class T>
+struct ChannelGradients {
+  using Value = Accumulator<T>;
+  NormPlanes planes;
+  int64_t planes_each, stride;  ///< the sums that belong to channel c: c + j * stride
+  const GradientSums* sums;
+  const Slopes<Wide<T>>* slopes;
+  T *weight, *bias;  ///< null: not wanted
+  struct Sums {
+    double plain, scaled;
+    __device__ friend Sums operator+(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.scaled + b.scaled}; }
+  };
+  /// The planes of one lane of a warp.
+  __device__ Sums sum(int64_t c, int lane) const {
+    Sums total{0, 0};
+    for (int64_t j = lane; j < planes_each; j += Teams::kWarp) {
+      const int64_t q = c + j * stride;
+      const Slopes<Wide<T>> s = slopes[planes.statistic(q)];
+      total.plain += sums[q].plain;
+      total.scaled += (sums[q].scaled - static_cast<double>(s.rest) * sums[q].plain) * static_cast<double>(s.rstd);
+    }
+    return total;
   }
-  __device__ void write(int64_t o, const Acc& acc) const {
-    const double lost = shift == nullptr ? 0 : acc.difference / count;
-    if (shift != nullptr) shift[o] = lost;
-    plain[o] = acc.plain;
-    scaled[o] = (acc.scaled - lost * acc.plain) * static_cast<double>(saved.rstd[o]);
+  __device__ void write(int64_t c, const Sums& total) const {
+    if (bias != nullptr) bias[c] = from_accumulator<T>(static_cast<Value>(total.plain));
+    if (weight != nullptr) weight[c] = from_accumulator<T>(static_cast<Value>(total.scaled));
   }
 };
 
-/// For each channel: sums of g (the gradient of bias) and g xhat (of weight).
+/// A warp a channel.
+template <class F>
+__global__ void __launch_bounds__(kMapThreads) channel_kernel(int64_t count, const __grid_constant__ F f) {
+  const int64_t c = (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) / Teams::kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % Teams::kWarp;
+  typename F::Sums total{0, 0};
+  if (c < count) total = f.sum(c, lane);
+  total = combine_neighbours(Teams::kWarp, total, static_cast<typename F::Sums*>(nullptr),
+                             [](const auto& a, const auto& b) { return a + b; });
+  if (c < count && lane == 0) f.write(c, total);
+}
+
+/// The same from g and x, where planes are too short.
 template <class T>
-struct ChannelSums {
+struct TakeChannelGradients {
+  using Value = Accumulator<T>;
   struct Acc {
     double plain, scaled;
   };
-  Saved<T> saved;
-  T *bias, *weight;  ///< null: not wanted
-  __device__ Acc first(const int64_t (&at)[1]) const {
-    const double g = static_cast<double>(saved.g[at[0]]);
-    return {g, g * saved.xhat(at[0])};
+  const T *x, *y;
+  NormPlanes planes;
+  const Slopes<Wide<T>>* slopes;
+  T *weight, *bias;  ///< null: not wanted
+  __device__ Acc start(int64_t, int64_t) const { return {0, 0}; }
+  __device__ void add(Acc& acc, int64_t at, T x_value, T gradient) const {
+    const Slopes<Wide<T>> s = slopes[planes.statistic(planes.positions.quotient(at))];
+    const double g = static_cast<double>(to_accumulator(gradient));
+    acc.plain += g;
+    const auto wide = static_cast<Wide<T>>(to_accumulator(x_value));
+    acc.scaled += g * static_cast<double>((wide - s.mean - s.rest) * s.rstd);
   }
-  __device__ void add(Acc& acc, const int64_t (&at)[1]) const { acc = (*this)(acc, first(at)); }
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.plain + b.plain, a.scaled + b.scaled}; }
   __device__ void write(int64_t o, const Acc& acc) const {
-    if (bias != nullptr) bias[o] = static_cast<T>(acc.plain);
-    if (weight != nullptr) weight[o] = static_cast<T>(acc.scaled);
+    if (bias != nullptr) bias[o] = from_accumulator<T>(static_cast<Value>(acc.plain));
+    if (weight != nullptr) weight[o] = from_accumulator<T>(static_cast<Value>(acc.scaled));
   }
 };
 
-/// dx = rstd (h - (sum h + xhat sum (h xhat)) / count), or rstd h where there are no sums.
+/// dx = rstd (h - mean h - (x - mean) mean (h (x - mean)) rstd^2).
 template <class T>
 struct InputGradient {
-  Saved<T> saved;
+  using Value = Accumulator<T>;
+  NormPlanes planes;
+  const Slopes<Wide<T>>* slopes;
   const T* weight;
-  const double *plain, *scaled;
-  bool sums_lack_weight;  ///< they are of g: a channel has one weight
-  double count;
-  __device__ T operator()(int64_t i) const {
-    const int64_t s = saved.layout.statistic(i);
-    const double w = weight == nullptr ? 1.0 : static_cast<double>(weight[saved.layout.channel(i)]);
-    double h = static_cast<double>(saved.g[i]) * w;
-    if (plain != nullptr) {
-      h -= (plain[s] + saved.xhat(i) * scaled[s]) * (sums_lack_weight ? w : 1.0) / count;
+  struct Plane {
+    Slopes<Wide<T>> s;
+    Wide<T> weight;
+    __device__ Value operator()(Value g, Value x) const {
+      return static_cast<Value>(s.rstd * (weight * static_cast<Wide<T>>(g) - s.plain -
+                                          (static_cast<Wide<T>>(x) - s.mean - s.rest) * s.scaled));
     }
-    return static_cast<T>(h * static_cast<double>(saved.rstd[s]));
+  };
+  __device__ Plane plane(int64_t q) const {
+    const int64_t c = planes.channel(q);
+    const auto w = static_cast<Wide<T>>(weight == nullptr ? Value(1) : to_accumulator(weight[c]));
+    Slopes<Wide<T>> s = slopes[planes.by_channel ? c : planes.statistic(q)];
+    if (planes.by_channel) {  // the sums are of g
+      s.plain *= w;
+      s.scaled *= w;
+    }
+    return {s, w};
   }
 };
 
-/// Sums of each statistic, in float64.
-struct Sums {
-  Tensor plain, scaled, shift;
-  Sums(int64_t count, Device device)
-      : plain(empty({count}, {.dtype = float64, .device = device})),
-        scaled(empty_like(plain)),
-        shift(empty_like(plain)) {}
-};
-
+/// Sums and slopes on the device, and the kernels that follow the sums.
 template <class T>
-Saved<T> saved(const NormLayout& layout, const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& rstd) {
-  return {layout, g.data<T>(), x.data<T>(), mean.data<T>(), rstd.data<T>(), nullptr};
-}
+struct Backward {
+  using Value = Accumulator<T>;
+  const char* name;
+  NormPlanes planes;
+  int64_t sums_count, statistics;
+  const Tensor &g, &x, &weight, &mean, &rstd;
+  const NormGrads& grads;
+  Storage sums_storage{static_cast<std::size_t>(sums_count) * sizeof(GradientSums), x.device()};
+  Storage slopes_storage{static_cast<std::size_t>(statistics) * sizeof(Slopes<Wide<T>>), x.device()};
+  GradientSums* sums = static_cast<GradientSums*>(sums_storage.data());
+  Slopes<Wide<T>>* slopes = static_cast<Slopes<Wide<T>>*>(slopes_storage.data());
+
+  bool wants_parameters() const { return grads.weight.defined() || grads.bias.defined(); }
+  /// `weight` where the sums lack it.
+  void take_slopes(double count, bool fixed, const T* missing_weight) const {
+    const DeviceScope scope(x.device());
+    const CombinePlanes<T> f{
+        planes, sums_count / statistics, count, fixed, sums, mean.data<Value>(), rstd.data<Value>(), missing_weight};
+    launch(name, combine_kernel<CombinePlanes<T>, Slopes<Wide<T>>>, map_blocks(statistics), kMapThreads, 0,
+           scope.stream(), statistics, f, slopes);
+  }
+  void write_parameters(int64_t channels) const {
+    if (!wants_parameters()) return;
+    const DeviceScope scope(x.device());
+    const ChannelGradients<T> f{planes,
+                                sums_count / channels,
+                                channels,
+                                sums,
+                                slopes,
+                                data_or_null<T>(grads.weight),
+                                data_or_null<T>(grads.bias)};
+    launch(name, channel_kernel<ChannelGradients<T>>, map_blocks(channels * Teams::kWarp), kMapThreads, 0,
+           scope.stream(), channels, f);
+  }
+  void write_input() const {
+    if (!grads.x.defined()) return;
+    map_planes(name, x.device(), x.numel(), planes.positions, InputGradient<T>{planes, slopes, data_or_null<T>(weight)},
+               grads.x.data<T>(), static_cast<const T*>(g.data<T>()), static_cast<const T*>(x.data<T>()));
+  }
+};
 
 void fill_defined(const Tensor& t, double value) {
   if (t.defined()) halo::fill(t, value);
 }
-
-/// Strides of x [N, C, positions] with the channels in front.
-Shape channels_first(int64_t channels, int64_t positions) { return {positions, channels * positions, 1}; }
 
 }  // namespace
 
@@ -125,22 +266,15 @@ void batch_norm_backward(const BatchNormProblem& problem, const Tensor& g, const
     fill_defined(grads.weight, 0);
     return fill_defined(grads.bias, 0);
   }
-  const auto count = static_cast<double>(problem.count());
-  dispatch_float(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    Saved<T> values = saved<T>(NormLayout(problem), g, x, mean, rstd);
-    const Sums sums(problem.channels, x.device());
-    double *const plain = sums.plain.data<double>(), *const scaled = sums.scaled.data<double>();
-    double* const shift = problem.training ? sums.shift.data<double>() : nullptr;
-    fold<1>(kName, x.device(), {problem.channels, problem.batch, problem.positions},
-            {channels_first(problem.channels, problem.positions)}, 1,
-            StatisticSums<T>{values, nullptr, count, plain, scaled, shift});
-    if (grads.bias.defined()) halo::copy(sums.plain, grads.bias);
-    if (grads.weight.defined()) halo::copy(sums.scaled, grads.weight);
-    if (!grads.x.defined()) return;
-    values.shift = shift;
-    generate(kName,
-             InputGradient<T>{values, data_or_null<T>(weight), problem.training ? plain : nullptr, scaled, true, count},
-             Elements<T>{grads.x});
+  dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const int64_t channels = problem.channels;
+    const Backward<T> backward{kName, NormPlanes(problem), channels, channels, g, x, weight, mean, rstd, grads};
+    fold_runs(kName, x.device(), {channels, problem.batch, problem.positions},
+              {problem.positions, channels * problem.positions, 1}, 1,
+              TakeSums<T>{x.data<T>(), g.data<T>(), backward.planes, mean.data<Accumulator<T>>(), backward.sums});
+    backward.take_slopes(static_cast<double>(problem.count()), !problem.training, nullptr);
+    backward.write_parameters(channels);
+    backward.write_input();
   });
 }
 
@@ -151,41 +285,47 @@ void row_norm_backward(const RowNormProblem& problem, const Tensor& g, const Ten
     fill_defined(grads.weight, 0);
     return fill_defined(grads.bias, 0);
   }
-  if (is_warp_row(problem)) {
-    return dispatch_float(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
-      const Tensor workspace = empty({rows_backward_workspace(problem.rows, problem.length())}, x.options());
-      const DeviceScope scope(x.device());
-      rows_backward<T>(kName,
-                       {.rows = problem.rows,
-                        .length = problem.length(),
-                        .x = x.data<T>(),
-                        .mean = mean.data<T>(),
-                        .rstd = rstd.data<T>(),
-                        .weight = data_or_null<T>(weight),
-                        .g_y = g.data<T>(),
-                        .x_grad = data_or_null<T>(grads.x),
-                        .weight_grad = data_or_null<T>(grads.weight),
-                        .bias_grad = data_or_null<T>(grads.bias)},
-                       workspace.data<T>(), scope.stream());
-    });
-  }
+  constexpr int64_t kShortPlane = 16;
+  const int64_t rows = problem.rows, positions = problem.positions, planes = rows * problem.channels_per_row;
   const auto count = static_cast<double>(problem.length());
-  dispatch_float(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    Saved<T> values = saved<T>(NormLayout(problem), g, x, mean, rstd);
-    const Sums sums(problem.rows, x.device());
-    double *const plain = sums.plain.data<double>(), *const scaled = sums.scaled.data<double>();
-    double* const shift = sums.shift.data<double>();
-    const T* const w = data_or_null<T>(weight);
-    fold<1>(kName, x.device(), {problem.rows, problem.length()}, {Shape{problem.length(), 1}}, 1,
-            StatisticSums<T>{values, w, count, plain, scaled, shift});
-    values.shift = shift;
-    if (grads.weight.defined() || grads.bias.defined()) {
-      fold<1>(kName, x.device(), {problem.channels(), problem.rows / problem.groups, problem.positions},
-              {channels_first(problem.channels(), problem.positions)}, 1,
-              ChannelSums<T>{values, data_or_null<T>(grads.bias), data_or_null<T>(grads.weight)});
+  dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const T *const in = x.data<T>(), *const up = g.data<T>(), *const w = data_or_null<T>(weight);
+    const auto* const means = mean.data<Accumulator<T>>();
+    if (is_held_row(problem, x.dtype())) {
+      const RowBackward<T> args{.rows = rows,
+                                .length = problem.length(),
+                                .x = in,
+                                .mean = means,
+                                .rstd = rstd.data<Accumulator<T>>(),
+                                .weight = w,
+                                .g_y = up,
+                                .x_grad = data_or_null<T>(grads.x),
+                                .weight_grad = data_or_null<T>(grads.weight),
+                                .bias_grad = data_or_null<T>(grads.bias)};
+      const Tensor workspace = empty({rows_backward_workspace(args)}, mean.options());
+      const DeviceScope scope(x.device());
+      return rows_backward<T>(kName, args, workspace.data<Accumulator<T>>(), scope.stream());
     }
-    if (!grads.x.defined()) return;
-    generate(kName, InputGradient<T>{values, w, plain, scaled, false, count}, Elements<T>{grads.x});
+    if (positions >= kShortPlane) {
+      const Backward<T> backward{kName, NormPlanes(problem), planes, rows, g, x, weight, mean, rstd, grads};
+      fold_runs(kName, x.device(), {planes, positions}, {positions, 1}, 1,
+                TakeSums<T>{in, up, backward.planes, means, backward.sums});
+      backward.take_slopes(count, false, w);
+      backward.write_parameters(problem.channels());
+      return backward.write_input();
+    }
+    const Backward<T> backward{kName, NormPlanes(problem), rows, rows, g, x, weight, mean, rstd, grads};
+    fold_runs(kName, x.device(), {rows, problem.length()}, {problem.length(), 1}, 1,
+              TakeRowSums<T>{in, up, backward.planes, w, means, backward.sums});
+    backward.take_slopes(count, false, nullptr);
+    if (backward.wants_parameters()) {
+      const int64_t channels = problem.channels();
+      fold_runs(kName, x.device(), {channels, rows / problem.groups, positions}, {positions, channels * positions, 1},
+                1,
+                TakeChannelGradients<T>{in, up, backward.planes, backward.slopes, data_or_null<T>(grads.weight),
+                                        data_or_null<T>(grads.bias)});
+    }
+    backward.write_input();
   });
 }
 

@@ -2,144 +2,188 @@
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
-#include "../device/map.cuh"
-#include "../reduce/fold.cuh"
+#include "../reduce/fold_runs.cuh"
 #include "../reduce/moments.cuh"
-#include "layout.h"
+#include "planes.cuh"
 #include "rows.h"
 
 namespace halo::cuda {
 namespace {
 
-/// Mean and reciprocal deviation of each output: as kept for backward, and unrounded for use now; and the running
-/// statistics where they are given.
+using device::Accumulator;
+using device::to_accumulator;
+
+/// A mean in two parts, so that differences to it are as good as in twice the digits.
+template <class Value>
+struct Statistic {
+  Value mean, rest, rstd;
+  __device__ Statistic(double exact_mean, double exact_rstd)
+      : mean(static_cast<Value>(exact_mean)),
+        rest(static_cast<Value>(exact_mean - static_cast<double>(mean))),
+        rstd(static_cast<Value>(exact_rstd)) {}
+};
+
+/// The statistics of each output, also as kept for backward, and the running ones where they are given.
 template <class T>
-struct Statistics {
+struct TakeStatistics {
   using Acc = Moments;
+  using Value = Accumulator<T>;
   const T* x;
-  T *mean, *rstd;
-  double *exact_mean, *exact_rstd;
-  double eps;
+  Statistic<Value>* statistics;
+  Value *mean, *rstd;
+  double count, eps;
   T *running_mean = nullptr, *running_var = nullptr;
   double momentum = 0;
-  __device__ Acc first(const int64_t (&at)[1]) const { return Moments::of(x[at[0]]); }
-  __device__ void add(Acc& acc, const int64_t (&at)[1]) const { acc.add(x[at[0]]); }
+  __device__ Acc start(int64_t, int64_t at) const {
+    return Moments::around(static_cast<double>(to_accumulator(x[at])));
+  }
+  __device__ void add(Acc& acc, int64_t, T value) const { acc.add(static_cast<double>(to_accumulator(value))); }
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return Moments::combine(a, b); }
   __device__ void write(int64_t o, const Acc& acc) const {
-    exact_mean[o] = acc.mean();
-    exact_rstd[o] = 1 / sqrt(acc.deviation() / acc.count + eps);
-    mean[o] = static_cast<T>(exact_mean[o]);
-    rstd[o] = static_cast<T>(exact_rstd[o]);
-    if (running_mean != nullptr) running_mean[o] = blend(running_mean[o], acc.mean());
-    if (running_var != nullptr) running_var[o] = blend(running_var[o], acc.deviation() / (acc.count - 1));
+    const double deviation = acc.deviation(count);
+    const Statistic<Value> s(acc.mean(count), 1 / sqrt(deviation / count + eps));
+    statistics[o] = s;
+    mean[o] = s.mean;
+    rstd[o] = s.rstd;
+    if (running_mean != nullptr) running_mean[o] = blend(running_mean[o], acc.mean(count));
+    if (running_var != nullptr) running_var[o] = blend(running_var[o], deviation / (count - 1));
   }
   __device__ T blend(T old, double now) const {
-    return static_cast<T>((1 - momentum) * static_cast<double>(old) + momentum * now);
+    const double blended = (1 - momentum) * static_cast<double>(to_accumulator(old)) + momentum * now;
+    return device::from_accumulator<T>(static_cast<Value>(blended));
   }
 };
 
 /// What evaluation uses: the running statistics.
 template <class T>
-struct ReciprocalRoot {
+struct RunningStatistics {
+  using Value = Accumulator<T>;
+  const T *running_mean, *running_var;
+  Value *mean, *rstd;
   double eps;
-  __device__ double operator()(T variance) const { return 1 / sqrt(static_cast<double>(variance) + eps); }
-};
-
-template <class T>
-struct Normalise {
-  NormLayout layout;
-  const double *mean, *rstd;
-  const T *weight, *bias;
-  __device__ T operator()(int64_t i, T x) const {
-    const int64_t channel = layout.channel(i), s = layout.by_channel ? channel : layout.statistic(i);
-    double y = (static_cast<double>(x) - mean[s]) * rstd[s];
-    if (weight != nullptr) y *= static_cast<double>(weight[channel]);
-    if (bias != nullptr) y += static_cast<double>(bias[channel]);
-    return static_cast<T>(y);
+  __device__ Statistic<Value> operator()(int64_t c) const {
+    const Statistic<Value> s(static_cast<double>(to_accumulator(running_mean[c])),
+                             1 / sqrt(static_cast<double>(to_accumulator(running_var[c])) + eps));
+    mean[c] = s.mean;
+    rstd[c] = s.rstd;
+    return s;
   }
 };
-
-/// The unrounded statistics.
-struct Exact {
-  Tensor mean, rstd;
-  Exact(int64_t count, Device device)
-      : mean(empty({count}, {.dtype = float64, .device = device})), rstd(empty_like(mean)) {}
-};
-
 template <class T>
-void normalise(const char* name, const NormLayout& layout, const Exact& exact, const Tensor& x, const Tensor& weight,
-               const Tensor& bias, const Tensor& y) {
-  const Normalise<T> f{layout, exact.mean.data<double>(), exact.rstd.data<double>(), data_or_null<T>(weight),
-                       data_or_null<T>(bias)};
-  generate(name, f, Elements<T>{y}, Elements<T>{x});
+__global__ void running_kernel(int64_t count, const __grid_constant__ RunningStatistics<T> f,
+                               Statistic<Accumulator<T>>* out) {
+  const int64_t c = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (c < count) out[c] = f(c);
 }
 
 template <class T>
-void batch_statistics(const BatchNormProblem& p, const Exact& exact, const Tensor& x, const Tensor& running_mean,
-                      const Tensor& running_var, const NormResult& result) {
+struct Normalise {
+  using Value = Accumulator<T>;
+  NormPlanes planes;
+  const Statistic<Value>* statistics;
+  const T *weight, *bias;
+  struct Plane {
+    Value mean, rest, scale, shift;
+    __device__ Value operator()(Value x) const { return (x - mean - rest) * scale + shift; }
+  };
+  __device__ Plane plane(int64_t q) const {
+    const int64_t c = planes.channel(q);
+    const Statistic<Value> s = statistics[planes.by_channel ? c : planes.statistic(q)];
+    return {s.mean, s.rest, weight == nullptr ? s.rstd : s.rstd * to_accumulator(weight[c]),
+            bias == nullptr ? Value(0) : to_accumulator(bias[c])};
+  }
+};
+
+/// Device memory for `count` statistics.
+template <class T>
+struct Statistics {
+  Storage storage;
+  Statistic<Accumulator<T>>* data;
+  Statistics(int64_t count, Device device)
+      : storage(static_cast<std::size_t>(count) * sizeof(*data), device),
+        data(static_cast<Statistic<Accumulator<T>>*>(storage.data())) {}
+};
+
+template <class T>
+void normalise(const char* name, const NormPlanes& planes, const Statistics<T>& statistics, const Tensor& x,
+               const Tensor& weight, const Tensor& bias, const Tensor& y) {
+  map_planes(name, x.device(), x.numel(), planes.positions,
+             Normalise<T>{planes, statistics.data, data_or_null<T>(weight), data_or_null<T>(bias)}, y.data<T>(),
+             static_cast<const T*>(x.data<T>()));
+}
+
+template <class T>
+void batch_statistics(const BatchNormProblem& p, const Statistics<T>& statistics, const Tensor& x,
+                      const Tensor& running_mean, const Tensor& running_var, const NormResult& result) {
+  using Value = Accumulator<T>;
   if (p.channels == 0) return;
   if (p.count() == 0) {
     halo::fill(result.mean, 0);
     halo::fill(result.rstd, 0);
     return;
   }
-  const Statistics<T> f{x.data<T>(),
-                        result.mean.data<T>(),
-                        result.rstd.data<T>(),
-                        exact.mean.data<double>(),
-                        exact.rstd.data<double>(),
-                        p.eps,
-                        data_or_null<T>(running_mean),
-                        data_or_null<T>(running_var),
-                        p.momentum};
-  fold<1>("batch_norm", x.device(), {p.channels, p.batch, p.positions},
-          {Shape{p.positions, p.channels * p.positions, 1}}, 1, f);
+  const TakeStatistics<T> f{x.data<T>(),
+                            statistics.data,
+                            result.mean.data<Value>(),
+                            result.rstd.data<Value>(),
+                            static_cast<double>(p.count()),
+                            p.eps,
+                            data_or_null<T>(running_mean),
+                            data_or_null<T>(running_var),
+                            p.momentum};
+  fold_runs("batch_norm", x.device(), {p.channels, p.batch, p.positions}, {p.positions, p.channels * p.positions, 1}, 1,
+            f);
 }
 
 }  // namespace
 
 void batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const Tensor& running_mean, const Tensor& running_var, const NormResult& result) {
-  const Exact exact(problem.channels, x.device());
-  dispatch_float("batch_norm", x.dtype(), [&]<class T>(std::type_identity<T>) {
+  constexpr const char* kName = "batch_norm";
+  dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
+    using Value = Accumulator<T>;
+    const Statistics<T> statistics(problem.channels, x.device());
     if (problem.training) {
-      batch_statistics<T>(problem, exact, x, running_mean, running_var, result);
-    } else {
-      halo::copy(running_mean, exact.mean);
-      map("batch_norm", ReciprocalRoot<T>{problem.eps}, Elements<double>{exact.rstd}, Elements<T>{running_var});
-      halo::copy(exact.mean, result.mean);
-      halo::copy(exact.rstd, result.rstd);
+      batch_statistics<T>(problem, statistics, x, running_mean, running_var, result);
+    } else if (problem.channels > 0) {
+      const DeviceScope scope(x.device());
+      launch(kName, running_kernel<T>, map_blocks(problem.channels), kMapThreads, 0, scope.stream(), problem.channels,
+             RunningStatistics<T>{running_mean.data<T>(), running_var.data<T>(), result.mean.data<Value>(),
+                                  result.rstd.data<Value>(), problem.eps},
+             statistics.data);
     }
-    normalise<T>("batch_norm", NormLayout(problem), exact, x, weight, bias, result.y);
+    normalise<T>(kName, NormPlanes(problem), statistics, x, weight, bias, result.y);
   });
 }
 
 void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const NormResult& result) {
   if (x.numel() == 0) return;
-  if (is_warp_row(problem)) {
-    return dispatch_float("row_norm", x.dtype(), [&]<class T>(std::type_identity<T>) {
+  dispatch_floating("row_norm", x.dtype(), [&]<class T>(std::type_identity<T>) {
+    using Value = Accumulator<T>;
+    if (is_held_row(problem, x.dtype())) {
       const DeviceScope scope(x.device());
-      rows_forward<T>("row_norm",
-                      {.rows = problem.rows,
-                       .length = problem.length(),
-                       .eps = problem.eps,
-                       .x = x.data<T>(),
-                       .weight = data_or_null<T>(weight),
-                       .bias = data_or_null<T>(bias),
-                       .y = result.y.data<T>(),
-                       .mean = result.mean.data<T>(),
-                       .rstd = result.rstd.data<T>()},
-                      scope.stream());
-    });
-  }
-  const Exact exact(problem.rows, x.device());
-  dispatch_float("row_norm", x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const Statistics<T> f{
-        x.data<T>(), result.mean.data<T>(), result.rstd.data<T>(), exact.mean.data<double>(), exact.rstd.data<double>(),
-        problem.eps};
-    fold<1>("row_norm", x.device(), {problem.rows, problem.length()}, {Shape{problem.length(), 1}}, 1, f);
-    normalise<T>("row_norm", NormLayout(problem), exact, x, weight, bias, result.y);
+      return rows_forward<T>("row_norm",
+                             {.rows = problem.rows,
+                              .length = problem.length(),
+                              .eps = problem.eps,
+                              .x = x.data<T>(),
+                              .weight = data_or_null<T>(weight),
+                              .bias = data_or_null<T>(bias),
+                              .y = result.y.data<T>(),
+                              .mean = result.mean.data<Value>(),
+                              .rstd = result.rstd.data<Value>()},
+                             scope.stream());
+    }
+    const Statistics<T> statistics(problem.rows, x.device());
+    const TakeStatistics<T> f{x.data<T>(),
+                              statistics.data,
+                              result.mean.data<Value>(),
+                              result.rstd.data<Value>(),
+                              static_cast<double>(problem.length()),
+                              problem.eps};
+    fold_runs("row_norm", x.device(), {problem.rows, problem.length()}, {problem.length(), 1}, 1, f);
+    normalise<T>("row_norm", NormPlanes(problem), statistics, x, weight, bias, result.y);
   });
 }
 

@@ -1,13 +1,12 @@
-// residual_norm on CUDA in one kernel, a warp a row.
+// residual_norm on CUDA in one kernel, a team of threads a row.
 #include <halo/ops/residual_norm_backend.h>
 
 #include "../runtime/device.h"
-#include "layout.h"
 #include "rows.h"
 
 namespace halo::cuda {
 
-bool residual_norm_fits(const ResidualNormProblem& p) { return p.length <= kWarpRow; }
+bool residual_norm_fits(const ResidualNormProblem& p) { return is_held_row(p.length, sizeof(double)); }
 
 void residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTensors& t, const ResidualNormResult& r) {
   dispatch_float("residual_norm", t.x.dtype(), [&]<class T>(std::type_identity<T>) {
@@ -32,22 +31,21 @@ void residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTenso
 void residual_norm_backward(const ResidualNormProblem& p, const ResidualNormResult& r, const Tensor& weight,
                             const Tensor& g_sum, const Tensor& g_y, const ResidualNormGrads& grads) {
   dispatch_float("residual_norm_backward", g_y.dtype(), [&]<class T>(std::type_identity<T>) {
-    const Tensor workspace = empty({rows_backward_workspace(p.rows, p.length)}, g_y.options());
+    const RowBackward<T> args{.rows = p.rows,
+                              .length = p.length,
+                              .x = r.sum.data<T>(),
+                              .mean = r.mean.data<T>(),
+                              .rstd = r.rstd.data<T>(),
+                              .weight = data_or_null<T>(weight),
+                              .g_x = data_or_null<T>(g_sum),
+                              .g_y = g_y.data<T>(),
+                              .x_grad = grads.sum.data<T>(),
+                              .weight_grad = grads.weight.data<T>(),
+                              .bias_grad = grads.bias.data<T>(),
+                              .x_sum = grads.x_bias.data<T>()};
+    const Tensor workspace = empty({rows_backward_workspace(args)}, g_y.options());
     const DeviceScope scope(g_y.device());
-    rows_backward<T>("residual_norm_backward",
-                     {.rows = p.rows,
-                      .length = p.length,
-                      .x = r.sum.data<T>(),
-                      .mean = r.mean.data<T>(),
-                      .rstd = r.rstd.data<T>(),
-                      .weight = data_or_null<T>(weight),
-                      .g_x = data_or_null<T>(g_sum),
-                      .g_y = g_y.data<T>(),
-                      .x_grad = grads.sum.data<T>(),
-                      .weight_grad = grads.weight.data<T>(),
-                      .bias_grad = grads.bias.data<T>(),
-                      .x_sum = grads.x_bias.data<T>()},
-                     workspace.data<T>(), scope.stream());
+    rows_backward<T>("residual_norm_backward", args, workspace.data<T>(), scope.stream());
   });
 }
 

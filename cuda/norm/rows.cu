@@ -1,201 +1,204 @@
-// A warp a row: the row is read once, its statistics come from two passes over registers, and what backward sums over
-// rows is kept a column a lane, added up over the block's warps, then over blocks (reduce/partials.h).
-#include "../device/map.cuh"
-#include "../launch.h"
+// A team of threads a row: the row is read once, its statistics come from two passes over registers, and what backward
+// sums over rows is kept a column a thread, added up over the block's teams, then over blocks (reduce/partials.h).
+#include <halo/ops/binary_functors.h>
+
+#include "../device/team_row.cuh"
 #include "../reduce/partials.h"
 #include "rows.h"
 
 namespace halo::cuda {
 namespace {
 
-constexpr int kWarps = 8, kLanes = 32;
-
-template <class T>
-__device__ __forceinline__ T warp_sum(T value) {
+/// Several sums at once.
+template <class Value, int N>
+struct Totals {
+  Value at[N];
+  __device__ friend Totals operator+(const Totals& a, const Totals& b) {
+    Totals sum;
 #pragma unroll
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  return value;
-}
-
-/// The E elements of a row that a lane holds: packs of four, a pack each 128 columns.
-template <class T, int E>
-struct RowAccess {
-  int length;
-  bool packs;  ///< rows begin on a pack's boundary
-  int lane;
-
-  __device__ __forceinline__ int column(int e) const {
-    return e / kPackSize * kPackSize * kLanes + lane * kPackSize + e % kPackSize;
-  }
-  __device__ __forceinline__ bool holds(int e) const { return column(e) < length; }
-  __device__ __forceinline__ void load(T (&v)[E], const T* row) const {
-#pragma unroll
-    for (int q = 0; q < E; q += kPackSize) {
-      Pack<T> pack{};
-      if (packs) {
-        if (holds(q)) pack = *reinterpret_cast<const Pack<T>*>(row + column(q));
-      } else {
-#pragma unroll
-        for (int k = 0; k < kPackSize; ++k) pack.at[k] = holds(q + k) ? row[column(q + k)] : T(0);
-      }
-#pragma unroll
-      for (int k = 0; k < kPackSize; ++k) v[q + k] = pack.at[k];
-    }
-  }
-  /// `fill` where there is no array.
-  __device__ __forceinline__ void load_or(T (&v)[E], const T* row, T fill) const {
-    if (row != nullptr) return load(v, row);
-#pragma unroll
-    for (int e = 0; e < E; ++e) v[e] = fill;
-  }
-  __device__ __forceinline__ void store(const T (&v)[E], T* row) const {
-#pragma unroll
-    for (int q = 0; q < E; q += kPackSize) {
-      if (packs) {
-        Pack<T> pack;
-#pragma unroll
-        for (int k = 0; k < kPackSize; ++k) pack.at[k] = v[q + k];
-        if (holds(q)) *reinterpret_cast<Pack<T>*>(row + column(q)) = pack;
-      } else {
-#pragma unroll
-        for (int k = 0; k < kPackSize; ++k) {
-          if (holds(q + k)) row[column(q + k)] = v[q + k];
-        }
-      }
-    }
+    for (int k = 0; k < N; ++k) sum.at[k] = a.at[k] + b.at[k];
+    return sum;
   }
 };
 
-template <class T, int E>
-__device__ __forceinline__ void add_row(const RowAccess<T, E>& access, T (&v)[E], const T* row) {
-  if (row == nullptr) return;
-  T other[E];
-  access.load(other, row);
+template <class Row>
+__device__ __forceinline__ void add_to(typename Row::Values& values, const typename Row::Values& more) {
 #pragma unroll
-  for (int e = 0; e < E; ++e) v[e] += other[e];
+  for (int e = 0; e < Row::kElements; ++e) values.at[e] += more.at[e];
 }
 
-template <class T, int E>
-__global__ void __launch_bounds__(kWarps* kLanes)
-    rows_forward_kernel(const __grid_constant__ RowForward<T> args, bool packs) {
-  const RowAccess<T, E> access{static_cast<int>(args.length), packs, static_cast<int>(threadIdx.x % kLanes)};
-  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
-  if (row >= args.rows) return;
-  const int64_t at = row * args.length;
-  T v[E];
-  access.load(v, args.x + at);
-  add_row(access, v, args.x_bias);
-  add_row(access, v, args.residual == nullptr ? nullptr : args.residual + at);
-  if (args.sum != nullptr) access.store(v, args.sum + at);
-  T total = 0;
+/// x with what is added to it. Only x is read ahead: registers are short.
+template <class Row>
+__device__ typename Row::Values stream_sum(const Row& row, const typename Row::Raw& x,
+                                           const RowForward<typename Row::Element>& args) {
+  auto v = row.values(x);
+  if (args.x_bias != nullptr) {
 #pragma unroll
-  for (int e = 0; e < E; ++e) total += v[e];
-  const T count = static_cast<T>(args.length), first_mean = warp_sum(total) / count;
-  T lost = 0, squares = 0;  // what rounding took from the mean
+    for (int p = 0; p < Row::kElements; p += Row::kSize) {
+      const auto chunk = row.chunk(typename Row::Columns{args.x_bias, 0}, p / Row::kSize);
 #pragma unroll
-  for (int e = 0; e < E; ++e) {
-    v[e] = access.holds(e) ? v[e] - first_mean : T(0);
-    lost += v[e];
-    squares += v[e] * v[e];
+      for (int k = 0; k < Row::kSize; ++k) v.at[p + k] += chunk.at[k];
+    }
   }
-  lost = warp_sum(lost) / count;
-  const T variance = warp_sum(squares) / count - lost * lost;
-  const T rstd = T(1) / sqrt((variance < T(0) ? T(0) : variance) + static_cast<T>(args.eps));
-  T weight[E], bias[E];
-  access.load_or(weight, args.weight, T(1));
-  access.load_or(bias, args.bias, T(0));
-#pragma unroll
-  for (int e = 0; e < E; ++e) v[e] = (v[e] - lost) * rstd * weight[e] + bias[e];
-  access.store(v, args.y + at);
-  if (access.lane > 0) return;
-  args.mean[row] = first_mean + lost;
-  args.rstd[row] = rstd;
+  if (args.residual != nullptr) add_to<Row>(v, row.values(row.load(args.residual)));
+  return v;
 }
 
-/// Adds the warps' column sums, in order, into `sums`.
-template <class T, int E>
-__device__ void combine_warps(const RowAccess<T, E>& access, const T (&v)[E], T* sums) {
-  for (int warp = 0; warp < kWarps; ++warp) {
-    if (static_cast<int>(threadIdx.x / kLanes) == warp) {
+template <class Row>
+__global__ void __launch_bounds__(Teams::kThreads)
+    rows_forward_kernel(const __grid_constant__ RowTeams teams,
+                        const __grid_constant__ RowForward<typename Row::Element> args) {
+  using Value = typename Row::Value;
+  using Columns = typename Row::Columns;
+  __shared__ Totals<Value, 2> shared[Teams::kThreads / Teams::kWarp];
+  const Value count = static_cast<Value>(args.length);
+  Row next(teams);
+  auto raw = next.load(args.x);
+  while (next.more()) {
+    const Row row = next;
+    const auto v = stream_sum(row, raw, args);
+    next.advance();
+    raw = next.load(args.x);
+    if (args.sum != nullptr)
+      row.store(
+          args.sum, [](int64_t, Value value) { return value; }, v);
+    Value total = 0;
+    row.each([&](int64_t, Value value) { total += value; }, v);
+    const Value mean = row.combine(total, reinterpret_cast<Value*>(shared), functor::Add{}) / count;
+    Totals<Value, 2> sums{0, 0};  // of differences, which show what rounding took from the mean, and of their squares
+    row.each(
+        [&](int64_t, Value value) {
+          sums = sums + Totals<Value, 2>{value - mean, (value - mean) * (value - mean)};
+        },
+        v);
+    sums = row.combine(sums, shared, functor::Add{});
+    const Value rest = sums.at[0] / count, variance = sums.at[1] / count - rest * rest;
+    const Value rstd = 1 / sqrt((variance < 0 ? Value(0) : variance) + static_cast<Value>(args.eps));
+    row.store(
+        args.y, [&](int64_t, Value value, Value w, Value b) { return (value - mean - rest) * rstd * w + b; }, v,
+        Columns{args.weight, 1}, Columns{args.bias, 0});
+    if (!row.active || row.rank > 0) continue;
+    args.mean[row.row] = mean + rest;
+    args.rstd[row.row] = rstd;
+  }
+}
+
+/// Adds the block's teams' column sums, in order, into out[0 ... length). All threads of the block call it.
+template <class Row>
+__device__ void store_column_sums(const Row& row, int length, const Teams& teams, const typename Row::Values& values,
+                                  typename Row::Value* out) {
+  for (int team = 0; team < teams.lanes; ++team) {
+    if (teams.lane() == team) {
 #pragma unroll
-      for (int e = 0; e < E; ++e) {
-        if (access.holds(e)) sums[access.column(e)] = (warp == 0 ? T(0) : sums[access.column(e)]) + v[e];
+      for (int e = 0; e < Row::kElements; ++e) {
+        const int column = row.column(e);
+        if (column < length) out[column] = (team == 0 ? 0 : out[column]) + values.at[e];
       }
     }
     __syncthreads();
   }
 }
 
-/// A block takes every gridDim.x-th group of rows. partials: [blocks][weight, bias, x][length], or null.
-template <class T, int E>
-__global__ void __launch_bounds__(kWarps* kLanes)
-    rows_backward_kernel(const __grid_constant__ RowBackward<T> args, bool packs, T* partials) {
-  __shared__ T sums[kLanes * E];
-  const RowAccess<T, E> access{static_cast<int>(args.length), packs, static_cast<int>(threadIdx.x % kLanes)};
-  const T count = static_cast<T>(args.length);
-  T weight_sum[E] = {}, bias_sum[E] = {}, x_sum[E] = {};
-  const int64_t stride = int64_t{gridDim.x} * kWarps;
-  for (int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes; row < args.rows; row += stride) {
-    const int64_t at = row * args.length;
-    T d[E], g[E], h[E];
-    access.load(d, args.x + at);
-    access.load(g, args.g_y + at);
-    access.load_or(h, args.weight, T(1));
-    const T mean = args.mean[row], rstd = args.rstd[row];
-    T lost = 0, plain = 0, scaled = 0;
-#pragma unroll
-    for (int e = 0; e < E; ++e) {
-      d[e] = access.holds(e) ? d[e] - mean : T(0);
-      h[e] *= g[e];
-      lost += d[e];
-      plain += h[e];
-      scaled += h[e] * d[e];
-    }
-    lost = warp_sum(lost) / count;
-    plain = warp_sum(plain);
-    scaled = (warp_sum(scaled) - lost * plain) * rstd / count;
-    plain /= count;
-    T past[E];
-    access.load_or(past, args.g_x == nullptr ? nullptr : args.g_x + at, T(0));
-#pragma unroll
-    for (int e = 0; e < E; ++e) {
-      const T xhat = (d[e] - lost) * rstd;
-      weight_sum[e] += g[e] * xhat;
-      bias_sum[e] += g[e];
-      h[e] = rstd * (h[e] - plain - xhat * scaled) + past[e];
-      x_sum[e] += h[e];
-    }
-    if (args.x_grad != nullptr) access.store(h, args.x_grad + at);
-  }
-  if (partials == nullptr) return;
-  T* const out = partials + int64_t{blockIdx.x} * 3 * args.length;
-  const auto finish = [&](const T(&v)[E], T* to) {
-    combine_warps(access, v, sums);
-    for (int c = static_cast<int>(threadIdx.x); c < access.length; c += kWarps * kLanes) to[c] = sums[c];
-    __syncthreads();
-  };
-  finish(weight_sum, out);
-  finish(bias_sum, out + args.length);
-  finish(x_sum, out + 2 * args.length);
-}
+/// What backward reads of a row.
+template <class Row>
+struct Incoming {
+  using Value = typename Row::Value;
+  typename Row::Raw x, g;
+  Value mean, rstd;
+  __device__ Incoming(const Row& row, const RowBackward<typename Row::Element>& args)
+      : x(row.load(args.x)),
+        g(row.load(args.g_y)),
+        mean(row.active ? args.mean[row.row] : Value(0)),
+        rstd(row.active ? args.rstd[row.row] : Value(0)) {}
+};
 
-/// f(integral_constant of the elements a lane needs).
-template <class F>
-void with_elements(int64_t length, F&& f) {
-  if (length <= 128) return f(std::integral_constant<int, 4>{});
-  if (length <= 256) return f(std::integral_constant<int, 8>{});
-  if (length <= 512) return f(std::integral_constant<int, 16>{});
-  f(std::integral_constant<int, 32>{});
+/// partials: [blocks][kSums][length], sums over the block's rows.
+template <class Row, int kSums>
+__global__ void __launch_bounds__(Teams::kThreads)
+    rows_backward_kernel(const __grid_constant__ RowTeams teams,
+                         const __grid_constant__ RowBackward<typename Row::Element> args,
+                         typename Row::Value* partials) {
+  using Value = typename Row::Value;
+  using Values = typename Row::Values;
+  constexpr int kSize = Row::kSize;
+  __shared__ Totals<Value, 3> shared[Teams::kThreads / Teams::kWarp];
+  const Value count = static_cast<Value>(args.length);
+  Values sums[kSums] = {};
+  for (Row row(teams); row.more(); row.advance()) {
+    const Incoming<Row> incoming(row, args);
+    const Value mean = incoming.mean, rstd = incoming.rstd;
+    Values d = row.values(incoming.x), h;
+    const Values g = row.values(incoming.g);
+    Totals<Value, 3> totals{0, 0, 0};  // of d, h and h d
+#pragma unroll
+    for (int p = 0; p < Row::kElements; p += kSize) {
+      const auto weight = row.chunk(typename Row::Columns{args.weight, 1}, p / kSize);
+#pragma unroll
+      for (int e = p; e < p + kSize; ++e) {
+        d.at[e] = row.holds(e) ? d.at[e] - mean : Value(0);
+        h.at[e] = g.at[e] * weight.at[e - p];
+        totals = totals + Totals<Value, 3>{d.at[e], h.at[e], h.at[e] * d.at[e]};
+      }
+    }
+    totals = row.combine(totals, shared, functor::Add{});
+    const Value rest = totals.at[0] / count, plain = totals.at[1] / count;
+    const Value scaled = (totals.at[2] - rest * totals.at[1]) * rstd / count;
+    Values past{};
+    if (args.g_x != nullptr) past = row.values(row.load(args.g_x));
+#pragma unroll
+    for (int e = 0; e < Row::kElements; ++e) {
+      const Value xhat = (d.at[e] - rest) * rstd;
+      h.at[e] = rstd * (h.at[e] - plain - xhat * scaled) + past.at[e];
+      sums[0].at[e] += g.at[e] * xhat;
+      sums[1].at[e] += g.at[e];
+      // What lies beyond the row is not 0 after the mean has gone.
+      if constexpr (kSums > 2) sums[2].at[e] += row.active ? h.at[e] : Value(0);
+    }
+    if (args.x_grad != nullptr)
+      row.store(
+          args.x_grad, [](int64_t, Value value) { return value; }, h);
+  }
+  const Row row(teams);
+#pragma unroll
+  for (int k = 0; k < kSums; ++k) {
+    store_column_sums(row, static_cast<int>(args.length), teams.teams, sums[k],
+                      partials + (int64_t{blockIdx.x} * kSums + k) * args.length);
+  }
 }
 
 template <class T, class... Pointers>
 bool pack_rows(int64_t length, Pointers... pointers) {
-  return length % kPackSize == 0 && (is_aligned<T>(pointers) && ...);
+  return length % kWide<T> == 0 && (is_aligned<T, kWide<T>>(pointers) && ...);
 }
 
-int64_t backward_blocks(int64_t rows) {
-  constexpr int64_t kBlocks = 528;  // four a multiprocessor on the largest GPUs; the bits depend on it
-  return std::clamp<int64_t>((rows + 4 * kWarps - 1) / (4 * kWarps), 1, kBlocks);
+template <class T, class F>
+void with_forward_row(int64_t rows, int64_t length, bool packs, F&& f) {
+  if (length <= kHeldElements<T> * Teams::kThreads) return with_held_row<T, kHeldElements<T>>({rows, length}, packs, f);
+  with_held_row<T, kMostHeldElements<T>>({rows, length}, packs, f);
+}
+/// Backward, with its sums, needs many registers for each element.
+template <class T, class F>
+void with_backward_row(int64_t rows, int64_t length, bool packs, F&& f) {
+  constexpr int kFew = sizeof(T) == 8 ? 8 : 16;
+  if (length <= kFew * Teams::kThreads) return with_held_row<T, kFew>({rows, length}, packs, f);
+  with_held_row<T, 2 * kFew>({rows, length}, packs, f);
+}
+
+/// Blocks of the backward kernel, on which the bits of the sums depend.
+template <class T>
+int64_t backward_blocks(int64_t rows, int64_t length) {
+  int64_t blocks = 0;
+  with_backward_row<T>(rows, length, false, [&](auto, const RowTeams& t) {
+    constexpr int64_t kMost = 528, kRowsATeam = 16;  // four a multiprocessor on the largest GPUs
+    blocks = std::clamp<int64_t>(rows / (t.teams.lanes * kRowsATeam), 1, kMost);
+  });
+  return blocks;
+}
+
+/// Sums over rows that the kernel takes.
+template <class T>
+int kernel_sums(const RowBackward<T>& a) {
+  return a.x_sum != nullptr ? 3 : 2;
 }
 
 }  // namespace
@@ -203,24 +206,30 @@ int64_t backward_blocks(int64_t rows) {
 template <class T>
 void rows_forward(const char* name, const RowForward<T>& a, cudaStream_t stream) {
   const bool packs = pack_rows<T>(a.length, a.x, a.x_bias, a.residual, a.weight, a.bias, a.sum, a.y);
-  const auto blocks = static_cast<unsigned>((a.rows + kWarps - 1) / kWarps);
-  with_elements(a.length, [&](auto elements) {
-    launch(name, rows_forward_kernel<T, decltype(elements)::value>, blocks, kWarps * kLanes, 0, stream, a, packs);
+  with_forward_row<T>(a.rows, a.length, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+    launch(name, rows_forward_kernel<Row>, t.blocks(), Teams::kThreads, 0, stream, t, a);
   });
 }
 
-int64_t rows_backward_workspace(int64_t rows, int64_t length) { return backward_blocks(rows) * 3 * length; }
+template <class T>
+int64_t rows_backward_workspace(const RowBackward<T>& a) {
+  return backward_blocks<T>(a.rows, a.length) * kernel_sums(a) * a.length;
+}
 
 template <class T>
-void rows_backward(const char* name, const RowBackward<T>& a, T* workspace, cudaStream_t stream) {
+void rows_backward(const char* name, const RowBackward<T>& a, RowStatistic<T>* workspace, cudaStream_t stream) {
   const bool packs = pack_rows<T>(a.length, a.x, a.weight, a.g_x, a.g_y, a.x_grad);
-  const int64_t blocks = backward_blocks(a.rows);
-  with_elements(a.length, [&](auto elements) {
-    launch(name, rows_backward_kernel<T, decltype(elements)::value>, static_cast<unsigned>(blocks), kWarps * kLanes, 0,
-           stream, a, packs, a.sums() ? workspace : nullptr);
+  const int64_t blocks = backward_blocks<T>(a.rows, a.length);
+  const int sums = kernel_sums(a);
+  with_backward_row<T>(a.rows, a.length, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+    auto kernel = rows_backward_kernel<Row, 2>;
+    if constexpr (sizeof(T) >= 4) {  // a residual stream of half types is widened
+      if (sums > 2) kernel = rows_backward_kernel<Row, 3>;
+    }
+    launch(name, kernel, static_cast<unsigned>(blocks), Teams::kThreads, 0, stream, t, a, workspace);
   });
   const auto sum = [&](int which, T* out) {
-    sum_partials(name, workspace + which * a.length, blocks, 3 * a.length, a.length, out, stream);
+    sum_partials(name, workspace + which * a.length, blocks, sums * a.length, a.length, out, stream);
   };
   sum(0, a.weight_grad);
   sum(1, a.bias_grad);
@@ -229,7 +238,15 @@ void rows_backward(const char* name, const RowBackward<T>& a, T* workspace, cuda
 
 template void rows_forward(const char*, const RowForward<float>&, cudaStream_t);
 template void rows_forward(const char*, const RowForward<double>&, cudaStream_t);
+template void rows_forward(const char*, const RowForward<BFloat16>&, cudaStream_t);
+template void rows_forward(const char*, const RowForward<Float16>&, cudaStream_t);
 template void rows_backward(const char*, const RowBackward<float>&, float*, cudaStream_t);
 template void rows_backward(const char*, const RowBackward<double>&, double*, cudaStream_t);
+template void rows_backward(const char*, const RowBackward<BFloat16>&, float*, cudaStream_t);
+template void rows_backward(const char*, const RowBackward<Float16>&, float*, cudaStream_t);
+template int64_t rows_backward_workspace(const RowBackward<float>&);
+template int64_t rows_backward_workspace(const RowBackward<double>&);
+template int64_t rows_backward_workspace(const RowBackward<BFloat16>&);
+template int64_t rows_backward_workspace(const RowBackward<Float16>&);
 
 }  // namespace halo::cuda

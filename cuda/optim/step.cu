@@ -4,7 +4,9 @@
 #include <halo/ops/optim_step_backend.h>
 
 #include <array>
+#include <utility>
 
+#include "../device/packs.cuh"
 #include "../launch.h"
 #include "../runtime/device.h"
 
@@ -24,6 +26,7 @@ template <class T, int kOperands, class Extra>
 struct Entry {
   T* data[kOperands];
   int64_t count, first_block;
+  bool packs;  ///< all are aligned
   Extra extra;
 };
 
@@ -36,25 +39,48 @@ struct Batch {
 };
 
 template <class T>
-__device__ void apply(const SgdUpdate& update, Nothing, T* const (&data)[3], int64_t i) {
-  T none = 0;
-  update.apply(data[0][i], data[1][i], data[2] == nullptr ? none : data[2][i]);
+__device__ void apply(const SgdUpdate& update, Nothing, T& param, T& grad, T& velocity) {
+  update.apply(param, grad, velocity);
 }
 template <class T>
-__device__ void apply(const AdamUpdate& update, const AdamUpdate::Correction& correction, T* const (&data)[4],
-                      int64_t i) {
-  update.apply(correction, data[0][i], data[1][i], data[2][i], data[3][i]);
+__device__ void apply(const AdamUpdate& update, const AdamUpdate::Correction& correction, T& param, T& grad, T& exp_avg,
+                      T& exp_avg_sq) {
+  update.apply(correction, param, grad, exp_avg, exp_avg_sq);
+}
+
+/// Applies the update to one pack of each operand at element i; a null operand is 0 and is not written.
+template <int N, class T, int kOperands, class Update, class Extra, std::size_t... K>
+__device__ __forceinline__ void apply_pack(const Update& update, const Entry<T, kOperands, Extra>& entry, int64_t i,
+                                           std::index_sequence<K...>) {
+  Pack<T, N> pack[kOperands] = {};
+#pragma unroll
+  for (int k = 0; k < kOperands; ++k) {
+    if (entry.data[k] != nullptr) pack[k] = *reinterpret_cast<const Pack<T, N>*>(entry.data[k] + i);
+  }
+#pragma unroll
+  for (int e = 0; e < N; ++e) apply(update, entry.extra, pack[K].at[e]...);
+#pragma unroll
+  for (int k = 0; k < kOperands; ++k) {
+    if (k == kGradient || entry.data[k] == nullptr) continue;
+    *reinterpret_cast<Pack<T, N>*>(entry.data[k] + i) = pack[k];
+  }
 }
 
 template <class T, int kOperands, class Update, class Extra>
 __global__ void __launch_bounds__(kThreads)
     step_kernel(const __grid_constant__ Batch<T, kOperands, Update, Extra> batch) {
+  constexpr auto kAll = std::make_index_sequence<kOperands>{};
   int e = 0;
   while (e + 1 < batch.entries && batch.entry[e + 1].first_block <= blockIdx.x) ++e;
   const auto& entry = batch.entry[e];
   const int64_t begin = (blockIdx.x - entry.first_block) * kBlockElements;
   const int64_t end = min(begin + kBlockElements, entry.count);
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) apply(batch.update, entry.extra, entry.data, i);
+  const int64_t packed = entry.packs ? begin + (end - begin) / kPackSize * kPackSize : begin;
+#pragma unroll 2
+  for (int64_t i = begin + threadIdx.x * kPackSize; i < packed; i += kThreads * kPackSize) {
+    apply_pack<kPackSize>(batch.update, entry, i, kAll);
+  }
+  for (int64_t i = packed + threadIdx.x; i < end; i += kThreads) apply_pack<1>(batch.update, entry, i, kAll);
 }
 
 /// Collects tensors of one dtype and launches when a batch is full.
@@ -69,6 +95,7 @@ class Launcher {
     entry.count = tensors[0].numel();
     entry.first_block = batch_.blocks;
     entry.extra = extra;
+    entry.packs = true;
     for (std::size_t k = 0; k < kOperands; ++k) {
       entry.data[k] = nullptr;
       if (!tensors[k].defined()) continue;
@@ -76,6 +103,7 @@ class Launcher {
       // The gradient is only read; its copy is kept until the launch.
       if (!dense.is_same(tensors[k])) copies_.emplace_back(dense, k == kGradient ? Tensor() : tensors[k]);
       entry.data[k] = dense.template data<T>();
+      entry.packs = entry.packs && is_aligned(entry.data[k]);
     }
     batch_.blocks += (entry.count + kBlockElements - 1) / kBlockElements;
     device_ = tensors[0].device();

@@ -2,7 +2,7 @@
 #include <halo/ops/binary_functors.h>
 #include <halo/ops/sort_backend.h>
 
-#include "fold.cuh"
+#include "fold_runs.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -18,8 +18,8 @@ struct ArgExtreme {
   int64_t* indices;
   int64_t length;
   bool largest;
-  __device__ Acc first(const int64_t (&at)[1]) const { return {x[at[0]], at[0]}; }
-  __device__ void add(Acc& acc, const int64_t (&at)[1]) const { acc = (*this)(acc, first(at)); }
+  __device__ Acc start(int64_t, int64_t at) const { return {x[at], at}; }
+  __device__ void add(Acc& acc, int64_t at, T value) const { acc = (*this)(acc, {value, at}); }
   __device__ Acc operator()(const Acc& a, const Acc& b) const {
     const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
     if (a_nan != b_nan) return a_nan ? a : b;
@@ -34,8 +34,8 @@ struct ArgExtreme {
 void arg_extreme(const Tensor& x, bool largest, const Tensor& indices) {
   if (indices.numel() == 0) return;
   dispatch_arithmetic_dtype("arg_extreme", x.dtype(), [&]<class T>(std::type_identity<T>) {
-    fold<1>("arg_extreme", x.device(), x.shape(), {x.strides()}, x.rank() - 1,
-            ArgExtreme<T>{x.data<T>(), indices.data<int64_t>(), x.size(-1), largest});
+    fold_runs("arg_extreme", x.device(), x.shape(), x.strides(), x.rank() - 1,
+              ArgExtreme<T>{x.data<T>(), indices.data<int64_t>(), x.size(-1), largest});
   });
 }
 

@@ -1,3 +1,4 @@
+#include "../device/number.cuh"
 #include "../launch.h"
 #include "partials.h"
 
@@ -7,9 +8,9 @@ namespace {
 constexpr int kColumns = 32, kSlices = 16;
 
 /// A block sums 32 columns: each slice every 16th part in order, then the slices in order.
-template <class T>
+template <class Value, class T>
 __global__ void __launch_bounds__(kColumns* kSlices)
-    sum_partials_kernel(const T* partials, int64_t parts, int64_t pitch, int64_t columns, T* out) {
+    sum_partials_kernel(const Value* partials, int64_t parts, int64_t pitch, int64_t columns, double divisor, T* out) {
   __shared__ double sums[kSlices][kColumns];
   const int lane = static_cast<int>(threadIdx.x), slice = static_cast<int>(threadIdx.y);
   const int64_t column = int64_t{blockIdx.x} * kColumns + lane;
@@ -23,21 +24,26 @@ __global__ void __launch_bounds__(kColumns* kSlices)
   __syncthreads();
   if (slice > 0 || column >= columns) return;
   for (int s = 1; s < kSlices; ++s) sum += sums[s][lane];
-  out[column] = static_cast<T>(sum);
+  out[column] = device::from_accumulator<T>(static_cast<device::Accumulator<T>>(sum / divisor));
 }
 
 }  // namespace
 
-template <class T>
-void sum_partials(const char* name, const T* partials, int64_t parts, int64_t pitch, int64_t columns, T* out,
-                  cudaStream_t stream) {
+template <class Value, class T>
+void sum_partials(const char* name, const Value* partials, int64_t parts, int64_t pitch, int64_t columns, T* out,
+                  cudaStream_t stream, double divisor) {
   if (out == nullptr) return;
   const auto blocks = static_cast<unsigned>((columns + kColumns - 1) / kColumns);
-  launch(name, sum_partials_kernel<T>, blocks, dim3(kColumns, kSlices), 0, stream, partials, parts, pitch, columns,
-         out);
+  launch(name, sum_partials_kernel<Value, T>, blocks, dim3(kColumns, kSlices), 0, stream, partials, parts, pitch,
+         columns, divisor, out);
 }
 
-template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, float*, cudaStream_t);
-template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, double*, cudaStream_t);
+template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, float*, cudaStream_t, double);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, double*, cudaStream_t, double);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, float*, cudaStream_t, double);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, BFloat16*, cudaStream_t, double);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, Float16*, cudaStream_t, double);
+template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, BFloat16*, cudaStream_t, double);
+template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, Float16*, cudaStream_t, double);
 
 }  // namespace halo::cuda

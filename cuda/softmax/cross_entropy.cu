@@ -2,110 +2,157 @@
 #include <halo/ops/binary_functors.h>
 #include <halo/ops/cross_entropy_backend.h>
 
-#include "../device/rows.h"
-#include "../device/teams.cuh"
-#include "../launch.h"
+#include "../device/exponential.cuh"
+#include "../device/team_row.cuh"
 #include "../runtime/device.h"
 
 namespace halo::cuda {
 namespace {
 
 template <class T>
-struct Operands {
-  Rows rows;
-  Teams teams;
-  ClassLoss options;
-  const T* x;
+struct Classes {
+  using Value = device::Accumulator<T>;
+  bool log_probabilities;
+  int64_t count, ignore_index;
+  Value spread, own;  ///< what label smoothing gives each class, and the label besides
   const int64_t* target;
   const T* weight;  ///< null: all 1
 
-  __device__ double weight_of(int64_t c) const { return weight == nullptr ? 1.0 : static_cast<double>(weight[c]); }
-  /// The share of class c in the target distribution of label t.
-  __device__ double share(int64_t c, int64_t t) const {
-    const double spread = options.label_smoothing / static_cast<double>(rows.length);
-    return weight_of(c) * (spread + (c == t ? 1 - options.label_smoothing : 0));
+  __device__ Value weight_of(int64_t c) const {
+    return weight == nullptr ? Value(1) : device::to_accumulator(weight[c]);
+  }
+  /// The share of class c in the target distribution of label t; c may lie beyond the classes.
+  __device__ Value share(int64_t c, int64_t t) const {
+    return weight_of(min(c, count - 1)) * (spread + (c == t ? own : Value(0)));
   }
 };
 
-/// One position as its team sees it.
-struct Position {
-  int64_t index, begin, length, label;
-  bool active, ignored, valid;
+/// What backward reads of a row besides x.
+struct RowScalars {
+  int64_t target = 0;
+  double lse = 0, up = 0;  ///< up: the gradient of the row's loss
+};
 
-  template <class T>
-  __device__ explicit Position(const Operands<T>& p) {
-    index = int64_t{blockIdx.x} * p.teams.lanes + p.teams.lane();
-    active = index < p.rows.count;
-    label = active ? p.target[index] : 0;
-    begin = active ? p.rows.begin(index) : 0;
-    ignored = active && label == p.options.ignore_index;
-    valid = active && !ignored && label >= 0 && label < p.rows.length;
-    length = valid ? p.rows.length : 0;
+/// The label of a row.
+struct Label {
+  int64_t index;
+  bool ignored, valid;
+
+  /// `target`: what the row's is, read ahead of the row's turn.
+  template <class T, class Row>
+  __device__ Label(const Classes<T>& classes, const Row& row, int64_t target) : index(target) {
+    ignored = row.active && index == classes.ignore_index;
+    valid = row.active && !ignored && index >= 0 && index < classes.count;
   }
 };
 
-template <class T>
-__device__ double log_sum_exp(const Operands<T>& p, const Position& position, double* values) {
-  T largest = -static_cast<T>(INFINITY);
-  for (int64_t c = p.teams.rank(); c < position.length; c += p.teams.depth) {
-    largest = functor::Maximum{}(largest, p.x[position.begin + c * p.rows.step]);
-  }
-  double top = combine_team(p.teams, static_cast<double>(largest), values, functor::Maximum{});
-  if (isinf(top) && top < 0) top = 0;  // the sum is 0 then, without inf - inf; +inf makes NaN, as in softmax
-  double sum = 0;
-  for (int64_t c = p.teams.rank(); c < position.length; c += p.teams.depth) {
-    sum += exp(static_cast<double>(p.x[position.begin + c * p.rows.step]) - top);
-  }
-  return top + log(combine_team(p.teams, sum, values, functor::Add{}));
-}
-
-template <class T>
+template <class Row>
 __global__ void __launch_bounds__(Teams::kThreads)
-    cross_entropy_kernel(const __grid_constant__ Operands<T> p, T* loss, double* lse, T* counted) {
-  __shared__ double values[Teams::kThreads];
-  const Position position(p);
-  const double log_sum = p.options.log_probabilities ? 0 : log_sum_exp(p, position, values);
-  double sum = 0;
-  for (int64_t c = p.teams.rank(); c < position.length; c += p.teams.depth) {
-    const double share = p.share(c, position.label);
-    if (share != 0) sum += share * (log_sum - static_cast<double>(p.x[position.begin + c * p.rows.step]));
-  }
-  sum = combine_team(p.teams, sum, values, functor::Add{});
-  if (!position.active || p.teams.rank() != 0) return;
-  const bool wrong = !position.valid && !position.ignored;
-  loss[position.index] = static_cast<T>(position.valid ? sum : wrong ? NAN : 0);
-  lse[position.index] = position.valid ? log_sum : wrong ? NAN : 0;
-  counted[position.index] = static_cast<T>(position.valid ? p.weight_of(position.label) : wrong ? NAN : 0);
-}
-
-template <class T>
-__global__ void __launch_bounds__(Teams::kThreads)
-    cross_entropy_backward_kernel(const __grid_constant__ Operands<T> p, const double* lse, const T* g, T* dx) {
-  __shared__ double values[Teams::kThreads];
-  const Position position(p);
-  double total = 0;  // of the shares
-  for (int64_t c = p.teams.rank(); c < position.length; c += p.teams.depth) total += p.share(c, position.label);
-  total = combine_team(p.teams, total, values, functor::Add{});
-  if (!position.active) return;
-  const double up = static_cast<double>(g[position.index]), log_sum = lse[position.index];
-  for (int64_t c = p.teams.rank(); c < p.rows.length; c += p.teams.depth) {
-    const int64_t at = position.begin + c * p.rows.step;
-    double gradient = position.ignored ? 0 : NAN;
-    if (position.valid) {
-      const double p_c = p.options.log_probabilities ? 0 : exp(static_cast<double>(p.x[at]) - log_sum);
-      gradient = up * (total * p_c - p.share(c, position.label));
+    cross_entropy_kernel(const __grid_constant__ RowTeams teams,
+                         const __grid_constant__ Classes<typename Row::Element> classes, const typename Row::Element* x,
+                         typename Row::Element* loss, double* lse, typename Row::Element* counted) {
+  using T = typename Row::Element;
+  using Value = typename Row::Value;
+  __shared__ double shared[2 * Teams::kThreads];
+  Row next(teams);
+  auto raw = next.load(x);
+  int64_t target = next.active ? classes.target[next.row] : 0;
+  while (next.more()) {
+    const Row row = next;
+    const auto values = row.values(raw);
+    const Label label(classes, row, target);
+    next.advance();
+    raw = next.load(x);
+    target = next.active ? classes.target[next.row] : 0;
+    // The label's own value is on its way while the sum is taken.
+    const bool alone = classes.spread == 0 && label.valid;
+    const double own = alone ? static_cast<double>(row.at(x, label.index)) : 0;
+    double log_sum = 0, sum = 0;
+    if (!classes.log_probabilities) {
+      const auto [largest, total] =
+          device::sum_exponentials(row, values, reinterpret_cast<device::ExponentialSum<Value>*>(shared));
+      log_sum = static_cast<double>(largest) + static_cast<double>(log(total));
     }
-    dx[at] = static_cast<T>(gradient);
+    if (classes.spread != 0) {
+      row.each(
+          [&](int64_t c, Value value) {
+            const Value share = classes.share(c, label.index);
+            if (share != 0) sum += static_cast<double>(share) * (log_sum - static_cast<double>(value));
+          },
+          values);
+      sum = row.combine(sum, shared, functor::Add{});
+    } else if (alone) {
+      const Value share = classes.share(label.index, label.index);
+      if (share != 0) sum = static_cast<double>(share) * (log_sum - own);
+    }
+    if (!row.active || row.rank != 0) continue;
+    const double otherwise = label.ignored ? 0 : static_cast<double>(NAN);
+    const auto store = [&](T* out, double value) {
+      out[row.row] = device::from_accumulator<T>(static_cast<Value>(value));
+    };
+    store(loss, label.valid ? sum : otherwise);
+    store(counted, label.valid ? static_cast<double>(classes.weight_of(label.index)) : otherwise);
+    lse[row.row] = label.valid ? log_sum : otherwise;
+  }
+}
+
+template <class Row>
+__global__ void __launch_bounds__(Teams::kThreads)
+    cross_entropy_backward_kernel(const __grid_constant__ RowTeams teams,
+                                  const __grid_constant__ Classes<typename Row::Element> classes,
+                                  const typename Row::Element* x, const double* lse, const typename Row::Element* g,
+                                  typename Row::Element* dx) {
+  using Value = typename Row::Value;
+  __shared__ Value shared[Teams::kThreads];
+  const auto scalars_of = [&](const Row& row) {
+    return row.active ? RowScalars{classes.target[row.row], lse[row.row],
+                                   static_cast<double>(device::to_accumulator(g[row.row]))}
+                      : RowScalars{};
+  };
+  Row next(teams);
+  auto raw = next.load(x);
+  RowScalars ahead = scalars_of(next);
+  while (next.more()) {
+    const Row row = next;
+    const auto values = row.values(raw);
+    const RowScalars scalars = ahead;
+    const Label label(classes, row, scalars.target);
+    next.advance();
+    raw = next.load(x);
+    ahead = scalars_of(next);
+    Value total = 1;  // of the shares
+    if (classes.weight != nullptr && classes.spread != 0) {
+      total = 0;
+      row.each([&](int64_t c, Value) { total += classes.share(c, label.index); }, values);
+      total = row.combine(total, shared, functor::Add{});
+    } else if (classes.weight != nullptr && label.valid) {
+      total = classes.weight_of(label.index);
+    }
+    if (!row.active) continue;
+    const Value up = static_cast<Value>(scalars.up);
+    // A rounding of a large lse would be a relative error of every probability.
+    const Value high = static_cast<Value>(scalars.lse);
+    const Value low = static_cast<Value>(scalars.lse - static_cast<double>(high));
+    if (classes.log_probabilities) total = 0;
+    row.store(
+        dx,
+        [&](int64_t c, Value value) {
+          if (!label.valid) return label.ignored ? Value(0) : static_cast<Value>(NAN);
+          const Value part = total == 0 ? Value(0) : total * device::exp_of_difference(value - high, low);
+          return up * (part - classes.share(c, label.index));
+        },
+        values);
   }
 }
 
 template <class T>
-Operands<T> operands(const ClassLoss& options, const Tensor& x, const Tensor& target, const Tensor& weight) {
-  const Rows rows(x, 1);
-  return {rows,
-          Teams::of(rows.count, rows.length, rows.step > 1),
-          options,
-          x.numel() > 0 ? x.data<T>() : nullptr,
+Classes<T> classes_of(const ClassLoss& options, const Tensor& x, const Tensor& target, const Tensor& weight) {
+  using Value = device::Accumulator<T>;
+  return {options.log_probabilities,
+          x.size(1),
+          options.ignore_index,
+          static_cast<Value>(options.label_smoothing / static_cast<double>(x.size(1))),
+          static_cast<Value>(1 - options.label_smoothing),
           target.data<int64_t>(),
           weight.defined() ? weight.data<T>() : nullptr};
 }
@@ -115,22 +162,33 @@ Operands<T> operands(const ClassLoss& options, const Tensor& x, const Tensor& ta
 void cross_entropy(const char* op, const ClassLoss& options, const Tensor& x, const Tensor& target,
                    const Tensor& weight, const Tensor& loss, const Tensor& lse, const Tensor& counted) {
   if (target.numel() == 0) return;
-  dispatch_float(op, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const auto p = operands<T>(options, x, target, weight);
+  dispatch_floating(op, x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const T* const in = x.numel() > 0 ? x.data<T>() : nullptr;
     const DeviceScope scope(x.device());
-    launch(op, cross_entropy_kernel<T>, p.teams.blocks(p.rows.count), Teams::kThreads, 0, scope.stream(), p,
-           loss.data<T>(), lse.data<double>(), counted.data<T>());
+    with_row_class<T>(
+        Rows(x, 1),
+        [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+          launch(op, cross_entropy_kernel<Row>, t.blocks(), Teams::kThreads, 0, scope.stream(), t,
+                 classes_of<T>(options, x, target, weight), in, loss.data<T>(), lse.data<double>(), counted.data<T>());
+        },
+        in);
   });
 }
 
 void cross_entropy_backward(const char* op, const ClassLoss& options, const Tensor& x, const Tensor& target,
                             const Tensor& weight, const Tensor& lse, const Tensor& g, const Tensor& dx) {
   if (x.numel() == 0) return;
-  dispatch_float(op, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const auto p = operands<T>(options, x, target, weight);
+  dispatch_floating(op, x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const T* const in = x.data<T>();
+    T* const out = dx.data<T>();
     const DeviceScope scope(x.device());
-    launch(op, cross_entropy_backward_kernel<T>, p.teams.blocks(p.rows.count), Teams::kThreads, 0, scope.stream(), p,
-           lse.data<double>(), g.data<T>(), dx.data<T>());
+    with_row_class<T>(
+        Rows(x, 1),
+        [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+          launch(op, cross_entropy_backward_kernel<Row>, t.blocks(), Teams::kThreads, 0, scope.stream(), t,
+                 classes_of<T>(options, x, target, weight), in, lse.data<double>(), g.data<T>(), out);
+        },
+        in, out);
   });
 }
 

@@ -1,57 +1,63 @@
-// Softmax and its logarithm along any axis: a team of threads a row, which it reads three times, mostly from cache.
+// Softmax and its logarithm along any axis: a team of threads a row.
 #include <halo/ops/binary_functors.h>
 #include <halo/ops/softmax_backend.h>
 
-#include "../device/rows.h"
-#include "../device/teams.cuh"
-#include "../launch.h"
+#include "../device/exponential.cuh"
+#include "../device/team_row.cuh"
 #include "../runtime/device.h"
 
 namespace halo::cuda {
 namespace {
 
-template <class T, bool kLog>
+template <class Row>
 __global__ void __launch_bounds__(Teams::kThreads)
-    softmax_kernel(const __grid_constant__ Rows rows, const __grid_constant__ Teams teams, const T* x, T* y) {
-  __shared__ double values[Teams::kThreads];
-  const int64_t row = int64_t{blockIdx.x} * teams.lanes + teams.lane();
-  const bool active = row < rows.count;
-  const int64_t begin = active ? rows.begin(row) : 0, length = active ? rows.length : 0;
-  T largest = -static_cast<T>(INFINITY);
-  for (int64_t j = teams.rank(); j < length; j += teams.depth) {
-    largest = functor::Maximum{}(largest, x[begin + j * rows.step]);
-  }
-  largest = static_cast<T>(combine_team(teams, static_cast<double>(largest), values, functor::Maximum{}));
-  double sum = 0;
-  for (int64_t j = teams.rank(); j < length; j += teams.depth) {
-    sum += static_cast<double>(exp(x[begin + j * rows.step] - largest));
-  }
-  sum = combine_team(teams, sum, values, functor::Add{});
-  const T scale = static_cast<T>(1 / sum), shift = static_cast<T>(log(sum));
-  for (int64_t j = teams.rank(); j < length; j += teams.depth) {
-    const int64_t at = begin + j * rows.step;
-    const T relative = x[at] - largest;
-    y[at] = kLog ? relative - shift : exp(relative) * scale;
+    softmax_kernel(const __grid_constant__ RowTeams teams, bool log_of_it, const typename Row::Element* x,
+                   typename Row::Element* y) {
+  using Value = typename Row::Value;
+  __shared__ double shared_bytes[2 * Teams::kThreads];
+  auto* const shared = reinterpret_cast<device::ExponentialSum<Value>*>(shared_bytes);
+  Row next(teams);
+  auto raw = next.load(x);
+  while (next.more()) {
+    const Row row = next;
+    const auto values = row.values(raw);
+    next.advance();
+    raw = next.load(x);
+    const auto [largest, sum] = device::sum_exponentials(row, values, shared);
+    const Value top = largest, scale = 1 / sum, shift = log(sum);
+    row.store(
+        y,
+        [&](int64_t, Value value) {
+          return log_of_it ? value - top - shift : device::exp_of_difference(value, top) * scale;
+        },
+        values);
   }
 }
 
-template <class T, bool kLog>
+template <class Row>
 __global__ void __launch_bounds__(Teams::kThreads)
-    softmax_backward_kernel(const __grid_constant__ Rows rows, const __grid_constant__ Teams teams, const T* g,
-                            const T* y, T* dx) {
-  __shared__ double values[Teams::kThreads];
-  const int64_t row = int64_t{blockIdx.x} * teams.lanes + teams.lane();
-  const bool active = row < rows.count;
-  const int64_t begin = active ? rows.begin(row) : 0, length = active ? rows.length : 0;
-  double sum = 0;
-  for (int64_t j = teams.rank(); j < length; j += teams.depth) {
-    const int64_t at = begin + j * rows.step;
-    sum += kLog ? static_cast<double>(g[at]) : static_cast<double>(g[at]) * static_cast<double>(y[at]);
-  }
-  const T total = static_cast<T>(combine_team(teams, sum, values, functor::Add{}));
-  for (int64_t j = teams.rank(); j < length; j += teams.depth) {
-    const int64_t at = begin + j * rows.step;
-    dx[at] = kLog ? g[at] - exp(y[at]) * total : y[at] * (g[at] - total);
+    softmax_backward_kernel(const __grid_constant__ RowTeams teams, bool log_of_it, const typename Row::Element* g,
+                            const typename Row::Element* y, typename Row::Element* dx) {
+  using Value = typename Row::Value;
+  // What y (g - sum) loses to cancellation is lost to the sum; the rounding of half types hides it.
+  using Sum = std::conditional_t<sizeof(typename Row::Element) == 2, float, double>;
+  __shared__ Sum shared[Teams::kThreads];
+  Row next(teams);
+  auto raw_g = next.load(g);
+  auto raw_y = next.load(y);
+  while (next.more()) {
+    const Row row = next;
+    const auto up = row.values(raw_g), out = row.values(raw_y);
+    next.advance();
+    raw_g = next.load(g);
+    raw_y = next.load(y);
+    Sum sum = 0;
+    row.each([&](int64_t, Value u,
+                 Value o) { sum += log_of_it ? static_cast<Sum>(u) : static_cast<Sum>(u) * static_cast<Sum>(o); },
+             up, out);
+    const Value total = static_cast<Value>(row.combine(sum, shared, functor::Add{}));
+    row.store(
+        dx, [&](int64_t, Value u, Value o) { return log_of_it ? u - exp(o) * total : o * (u - total); }, up, out);
   }
 }
 
@@ -59,24 +65,32 @@ __global__ void __launch_bounds__(Teams::kThreads)
 
 void softmax(bool log, const Tensor& x, int dim, const Tensor& y) {
   if (x.numel() == 0) return;
-  const Rows rows(x, dim);
-  const Teams teams = Teams::of(rows.count, rows.length, rows.step > 1);
-  dispatch_float("softmax", x.dtype(), [&]<class T>(std::type_identity<T>) {
+  dispatch_floating("softmax", x.dtype(), [&]<class T>(std::type_identity<T>) {
     const DeviceScope scope(x.device());
-    launch("softmax", log ? softmax_kernel<T, true> : softmax_kernel<T, false>, teams.blocks(rows.count),
-           Teams::kThreads, 0, scope.stream(), rows, teams, x.data<T>(), y.data<T>());
+    const T* const in = x.data<T>();
+    T* const out = y.data<T>();
+    with_row_class<T>(
+        Rows(x, dim),
+        [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+          launch("softmax", softmax_kernel<Row>, t.blocks(), Teams::kThreads, 0, scope.stream(), t, log, in, out);
+        },
+        in, out);
   });
 }
 
 void softmax_backward(bool log, const Tensor& g, const Tensor& y, int dim, const Tensor& dx) {
   if (y.numel() == 0) return;
-  const Rows rows(y, dim);
-  const Teams teams = Teams::of(rows.count, rows.length, rows.step > 1);
-  dispatch_float("softmax_backward", y.dtype(), [&]<class T>(std::type_identity<T>) {
+  dispatch_floating("softmax_backward", y.dtype(), [&]<class T>(std::type_identity<T>) {
     const DeviceScope scope(y.device());
-    launch("softmax_backward", log ? softmax_backward_kernel<T, true> : softmax_backward_kernel<T, false>,
-           teams.blocks(rows.count), Teams::kThreads, 0, scope.stream(), rows, teams, g.data<T>(), y.data<T>(),
-           dx.data<T>());
+    const T *const up = g.data<T>(), *const in = y.data<T>();
+    T* const out = dx.data<T>();
+    with_row_class<T>(
+        Rows(y, dim),
+        [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+          launch("softmax_backward", softmax_backward_kernel<Row>, t.blocks(), Teams::kThreads, 0, scope.stream(), t,
+                 log, up, in, out);
+        },
+        up, in, out);
   });
 }
 

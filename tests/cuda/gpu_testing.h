@@ -28,6 +28,24 @@ class Gpu : public ::testing::Test {
 using Tensors = std::vector<Tensor>;
 using Operation = std::function<Tensors(const Tensors&)>;
 
+/// The result and, for a cotangent that is the same on every device, the gradients of all floating inputs.
+inline Operation with_gradients(const std::function<Tensor(const Tensors&)>& f) {
+  return [f](const Tensors& inputs) {
+    Tensors leaves, wanted;
+    for (const Tensor& t : inputs) {
+      const bool floating = t.defined() && is_floating_point(t.dtype());
+      leaves.push_back(floating ? t.detach().requires_grad_() : t);
+      if (floating) wanted.push_back(leaves.back());
+    }
+    const Tensor y = f(leaves);
+    Generator generator(99);
+    const Tensor g = rand(y.shape(), y.options(), generator) - 0.4;
+    Tensors results = grad({y}, wanted, {g}, {.allow_unused = true});
+    results.push_back(y.detach());
+    return results;
+  };
+}
+
 /// Relative Frobenius errors that two devices may differ by. 0 asks for the same bits.
 struct Bounds {
   double single = 2e-6;

@@ -155,7 +155,7 @@ void add_windows_and_norms(std::vector<Family>& all) {
                  [](const Tensors& t) {
                    return max_pool2d(t[0], {2, 3}, {.stride = {1, 2}, .padding = {0, 1}});
                  },
-                 kFineNotEmpty, true, 0});
+                 kFineNotEmpty, true, 3e-7});  // gradients of windows that meet are added in another order
   all.push_back({"avg_pool2d",
                  [](int64_t n) {
                    return Tensors{normal({2, 3, 8, n + 1})};
@@ -178,18 +178,18 @@ void add_windows_and_norms(std::vector<Family>& all) {
                  [](const Tensors& t) { return batch_norm(t[0], {}, {}, t[1], t[2], {.training = true}); }, kRows,
                  false, 2e-5});
   all.push_back({"layer_norm",
-                 [](int64_t n) {
-                   return Tensors{normal({3, n + 1}), positive({n + 1}), normal({n + 1})};
+                 [](int64_t n) {  // from 3 on: of 2 values the gradient is 0 but for epsilon, all of it rounding
+                   return Tensors{normal({3, n + 2}), positive({n + 2}), normal({n + 2})};
                  },
                  [](const Tensors& t) { return layer_norm(t[0], t[1].shape(), t[1], t[2]); }, kRows, true, 2e-5});
   all.push_back({"group_norm",
-                 [](int64_t n) {
-                   return Tensors{normal({2, 4, n}), positive({4}), normal({4})};
+                 [](int64_t n) {  // likewise
+                   return Tensors{normal({2, 4, n + 1}), positive({4}), normal({4})};
                  },
                  [](const Tensors& t) { return group_norm(t[0], 2, t[1], t[2]); }, kRows, true, 2e-5});
   all.push_back({"instance_norm",
-                 [](int64_t n) {
-                   return Tensors{normal({2, 3, n + 1})};
+                 [](int64_t n) {  // likewise
+                   return Tensors{normal({2, 3, n + 2})};
                  },
                  [](const Tensors& t) { return instance_norm(t[0]); }, kRows, true, 2e-5});
   all.push_back({"local_response_norm",

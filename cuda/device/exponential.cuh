@@ -1,0 +1,65 @@
+// What the sums of exponentials are made of.
+#pragma once
+
+#include <halo/ops/binary_functors.h>
+
+namespace halo::cuda::device {
+
+/// The larger, or NaN where one is.
+__device__ __forceinline__ float maximum(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+__device__ __forceinline__ double maximum(double a, double b) { return functor::Maximum{}(a, b); }
+struct Maximum {
+  template <class Value>
+  __device__ Value operator()(Value a, Value b) const {
+    return maximum(a, b);
+  }
+};
+
+/// exp(x - shift), of which float32 keeps a relative error of (|x - shift| + 2) units; below 2^-126 it is 0.
+__device__ __forceinline__ float exp_of_difference(float x, float shift) {
+  constexpr float kLog2OfE = 1.44269504f;
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"((x - shift) * kLog2OfE));
+  return power;
+}
+__device__ __forceinline__ double exp_of_difference(double x, double shift) { return exp(x - shift); }
+
+/// A sum of exponentials relative to the largest of them: sum * exp(largest).
+template <class Value>
+struct ExponentialSum {
+  Value largest = -static_cast<Value>(INFINITY), sum = 0;
+
+  /// Where all are -inf the sum is 0, without inf - inf; +inf makes NaN.
+  __device__ ExponentialSum operator()(const ExponentialSum& a, const ExponentialSum& b) const {
+    const Value top = maximum(a.largest, b.largest), shift = top == -static_cast<Value>(INFINITY) ? Value(0) : top;
+    return {top, a.sum * exp_of_difference(a.largest, shift) + b.sum * exp_of_difference(b.largest, shift)};
+  }
+};
+
+/// That of a row (device/team_row.cuh): from registers in two passes, from memory in one. `shared`: memory for a value
+/// a thread.
+template <class Row>
+__device__ __forceinline__ auto sum_exponentials(const Row& row, const typename Row::Values& values,
+                                                 ExponentialSum<typename Row::Value>* shared) {
+  using Value = typename Row::Value;
+  ExponentialSum<Value> total;
+  if constexpr (Row::kHeld) {
+    auto* const numbers = reinterpret_cast<Value*>(shared);
+    Value top = total.largest, sum = 0;
+    row.each([&](int64_t, Value value) { top = maximum(top, value); }, values);
+    total.largest = row.combine(top, numbers, Maximum{});
+    const Value shift = total.largest == -static_cast<Value>(INFINITY) ? Value(0) : total.largest;
+    row.each([&](int64_t, Value value) { sum += exp_of_difference(value, shift); }, values);
+    total.sum = row.combine(sum, numbers, functor::Add{});
+    return total;
+  } else {
+    row.each([&](int64_t, Value value) { total = total(total, {value, 1}); }, values);
+    return row.combine(total, shared, ExponentialSum<Value>{});
+  }
+}
+
+}  // namespace halo::cuda::device

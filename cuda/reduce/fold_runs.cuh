@@ -1,0 +1,210 @@
+// Folds over any axes of a tensor of any strides, or of two alike, which read runs in batches: the machinery of sums,
+// extremes, variances and norms. fold.cuh folds operands that differ in their strides.
+//
+// A team of threads folds its share of an output's elements in order, and a fixed tree combines the team
+// (device/teams.cuh). Where few outputs have many elements, several blocks share one output and a second kernel folds
+// their results in order. How the work is divided depends on the sizes alone, so the bits do not depend on where
+// operands begin, the GPU, the stream or the run.
+//
+// A fold F is a trivially copyable struct with
+//   using Acc                                              trivial
+//   const T* x                                             the operand; there may be another of the same strides, `y`
+//   Acc start(int64_t output, int64_t at) const            before any element; `at`: the offset of the output's first
+//   void add(Acc& acc, int64_t at, T x) const              one more; add(acc, at, x, y) where there are two
+//   Acc operator()(const Acc& a, const Acc& b) const       combines
+//   void write(int64_t output, const Acc& acc) const
+#pragma once
+
+#include <halo/core/storage.h>
+#include <halo/core/strided.h>
+
+#include <algorithm>
+#include <array>
+
+#include "../device/packs.cuh"
+#include "../device/teams.cuh"
+#include "../device/walk.cuh"
+#include "../launch.h"
+#include "../runtime/device.h"
+
+namespace halo::cuda {
+
+/// How the work of one fold is divided.
+struct RunDivision {
+  int64_t outputs, count;  ///< results, and elements folded into each
+  Teams teams;
+  int64_t parts;    ///< blocks that share an output
+  int64_t run = 0;  ///< elements that lie one behind the other (the whole of the last axis); 0: do not read by runs
+  int64_t run_stride = 0;  ///< from run to run
+  int64_t piece = 0;       ///< runs are cut into pieces of so many elements, but for the last
+  Divide pieces{};         ///< by the pieces of a run
+  int64_t all_pieces = 0;  ///< of an output
+  int piece_depth = 1;     ///< threads of a team on one piece
+
+  /// The share of this block of `all` things.
+  __device__ int64_t begin(int64_t all) const { return parts == 1 ? 0 : all * blockIdx.y / parts; }
+  __device__ int64_t end(int64_t all) const { return parts == 1 ? all : all * (blockIdx.y + 1) / parts; }
+};
+
+/// visit(index, value...) for a thread's share of elements 0 ... count - 1 of runs of one type: thread `rank` of
+/// `depth` threads takes every depth-th. Wherever runs begin, a warp reads neighbours, many of them at once.
+template <class T, class Visit, class... More>
+__device__ __forceinline__ void each_of_run(int count, int rank, int depth, Visit visit, const T* run,
+                                            const More*... more) {
+  constexpr int kBatch = 16 / (1 + static_cast<int>(sizeof...(More)));
+  const auto batch = [&](int first, const auto&... values) {
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      if (first + u * depth < count) visit(first + u * depth, values.at[u]...);
+    }
+  };
+  const auto load = [&](int first, const T* from) {
+    Pack<T, kBatch> values;
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) values.at[u] = from[min(first + u * depth, count - 1)];
+    return values;
+  };
+  for (int first = rank; first < count; first += kBatch * depth) batch(first, load(first, run), load(first, more)...);
+}
+
+/// visit(offset, element of each operand) for a thread's share of the elements of the output at `start`.
+template <class Visit, class T, class... More>
+__device__ __forceinline__ void each_of_share(const RunDivision& work, const Walk<1>& reduced, int64_t start,
+                                              Visit visit, const T* x, const More*... more) {
+  const int rank = work.teams.rank();
+  if (work.run == 0 && reduced.rank == 1) {
+    const int64_t step = reduced.stride[0][0], end = work.end(work.count);
+#pragma unroll 8
+    for (int64_t i = work.begin(work.count) + rank; i < end; i += work.teams.depth) {
+      const int64_t at = start + i * step;
+      visit(at, x[at], more[at]...);
+    }
+    return;
+  }
+  if (work.run == 0) {
+    const int64_t end = work.end(work.count);
+#pragma unroll 4
+    for (int64_t i = work.begin(work.count) + rank; i < end; i += work.teams.depth) {
+      int64_t at[1];
+      reduced.locate(i, at);
+      visit(start + at[0], x[start + at[0]], more[start + at[0]]...);
+    }
+    return;
+  }
+  const int at_once = work.teams.depth / work.piece_depth;
+  const int64_t end = work.end(work.all_pieces);
+  for (int64_t q = work.begin(work.all_pieces) + rank / work.piece_depth; q < end; q += at_once) {
+    int64_t r = q;
+    const int64_t piece = work.pieces.split(r), row = start + r * work.run_stride, from = piece * work.piece;
+    const int64_t to = piece + 1 == work.pieces.divisor ? work.run : from + work.piece;
+    each_of_run(
+        static_cast<int>(to - from), rank % work.piece_depth, work.piece_depth,
+        [&](int i, T value, More... others) { visit(row + from + i, value, others...); }, x + row + from,
+        (more + row + from)...);
+  }
+}
+
+/// grid.x = output tiles, grid.y = parts. With several parts, partial[part * outputs + o] takes the results.
+template <class F>
+__global__ void __launch_bounds__(Teams::kThreads)
+    fold_runs_kernel(const __grid_constant__ RunDivision work, const __grid_constant__ Walk<1> kept,
+                     const __grid_constant__ Walk<1> reduced, const __grid_constant__ F f, typename F::Acc* partial) {
+  using Acc = typename F::Acc;
+  __shared__ Acc values[Teams::kThreads];
+  const int64_t o = int64_t{blockIdx.x} * work.teams.lanes + work.teams.lane();
+  Acc acc{};
+  if (o < work.outputs) {
+    int64_t start[1];
+    kept.locate(o, start);
+    acc = f.start(o, start[0]);
+    const auto add = [&](int64_t at, auto... value) { f.add(acc, at, value...); };
+    if constexpr (requires { f.y; }) {
+      each_of_share(work, reduced, start[0], add, f.x, f.y);
+    } else {
+      each_of_share(work, reduced, start[0], add, f.x);
+    }
+  }
+  acc = combine_team(work.teams, acc, values, f);
+  if (work.teams.rank() != 0 || o >= work.outputs) return;
+  if (work.parts == 1) {
+    f.write(o, acc);
+  } else {
+    partial[blockIdx.y * work.outputs + o] = acc;
+  }
+}
+
+/// A team folds the parts of an output.
+template <class F>
+__global__ void __launch_bounds__(Teams::kThreads)
+    fold_runs_parts_kernel(const __grid_constant__ Teams teams, int64_t outputs, int64_t parts,
+                           const __grid_constant__ F f, const typename F::Acc* partial) {
+  using Acc = typename F::Acc;
+  __shared__ Acc values[Teams::kThreads];
+  const int64_t o = int64_t{blockIdx.x} * teams.lanes + teams.lane();
+  Acc acc{};
+  if (o < outputs) {
+    acc = partial[teams.rank() * outputs + o];
+#pragma unroll 4
+    for (int64_t part = teams.rank() + teams.depth; part < parts; part += teams.depth) {
+      acc = f(acc, partial[part * outputs + o]);
+    }
+  }
+  acc = combine_team(teams, acc, values, f);
+  if (teams.rank() == 0 && o < outputs) f.write(o, acc);
+}
+
+/// `wide`: elements in 16 bytes.
+inline RunDivision divide_runs(const StridedLoop<1>& outer, const StridedLoop<1>& inner, int wide) {
+  constexpr int64_t kBlocksWanted = 16384;  // short ones, which read memory in order
+  constexpr int64_t kElementsAThread = 32;  // fewer are not worth another block
+  constexpr int64_t kShortRun = 16;
+  const int64_t outputs = outer.numel(), count = inner.numel();
+  const bool across = outputs > 1 && outer.strides[0].back() < inner.strides[0].back();
+  const Teams teams = Teams::of(outputs, count, across);
+  const int64_t useful = std::max<int64_t>(1, count / (teams.depth * kElementsAThread));
+  RunDivision work{outputs, count, teams, std::clamp<int64_t>(kBlocksWanted / teams.blocks(outputs), 1, useful)};
+  if (across || inner.shape.rank() > 2 || inner.strides[0].back() != 1 || inner.shape.back() < kShortRun) return work;
+  // A piece: 128 bytes for each thread of a warp; shorter runs go to a part of a warp.
+  work.run = inner.shape.back();
+  work.run_stride = inner.shape.rank() == 2 ? inner.strides[0][0] : 0;
+  work.piece = int64_t{Teams::kWarp} * 8 * wide;
+  const int64_t pieces = std::max<int64_t>(1, (work.run + work.piece / 2) / work.piece);
+  const auto threads = std::bit_ceil(static_cast<uint64_t>((work.run + 8 * wide - 1) / (8 * wide)));
+  work.piece_depth = static_cast<int>(std::min({threads, uint64_t{Teams::kWarp}, static_cast<uint64_t>(teams.depth)}));
+  work.all_pieces = count / work.run * pieces;
+  while (teams.depth / work.piece_depth > work.all_pieces) work.piece_depth *= 2;
+  work.pieces = Divide(pieces, work.all_pieces);
+  work.parts = std::min(work.parts, work.all_pieces);
+  return work;
+}
+
+/// Folds the operands of `f`, of `shape` and `strides`, `kept` leading axes of which remain; at least one output and
+/// one element.
+template <class F>
+void fold_runs(const char* name, Device device, const Shape& shape, const Shape& strides, int kept, const F& f) {
+  const auto loop = [&](int begin, int end) {
+    const auto axes = [&](const Shape& all) {
+      return Shape(std::span<const int64_t>(all.begin() + begin, all.begin() + end));
+    };
+    return StridedLoop<1>(axes(shape), {axes(strides)});
+  };
+  const StridedLoop<1> outer = loop(0, kept), inner = loop(kept, shape.rank());
+  const RunDivision work = divide_runs(outer, inner, kWide<std::remove_cvref_t<decltype(*f.x)>>);
+
+  using Acc = typename F::Acc;
+  const Storage partial(work.parts > 1 ? static_cast<std::size_t>(work.outputs * work.parts) * sizeof(Acc) : 0, device);
+  auto* const values = static_cast<Acc*>(partial.data());
+  const DeviceScope scope(device);
+  const dim3 grid(work.teams.blocks(work.outputs), static_cast<unsigned>(work.parts));
+  launch(name, fold_runs_kernel<F>, grid, Teams::kThreads, 0, scope.stream(), work, Walk<1>(outer), Walk<1>(inner), f,
+         values);
+  if (work.parts == 1) return;
+  const Teams teams =
+      work.outputs > 1
+          ? Teams::of(work.outputs, work.parts, true)
+          : Teams::with_depth(std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(work.parts, Teams::kThreads))));
+  launch(name, fold_runs_parts_kernel<F>, teams.blocks(work.outputs), Teams::kThreads, 0, scope.stream(), teams,
+         work.outputs, work.parts, f, values);
+}
+
+}  // namespace halo::cuda

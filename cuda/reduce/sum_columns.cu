@@ -1,0 +1,50 @@
+#include <halo/core/strided.h>
+
+#include "../device/column_cover.cuh"
+#include "../device/number.cuh"
+#include "partials.h"
+#include "sum_columns.h"
+
+namespace halo::cuda {
+namespace {
+
+/// partials: [parts, columns].
+template <class T>
+__global__ void __launch_bounds__(kMapThreads)
+    sum_columns_kernel(const __grid_constant__ ColumnCover cover, const T* x, double* partials) {
+  __shared__ Pack<double> sums[kMapThreads];
+  Pack<double> sum{};
+  cover.each_row<8>([&](int64_t row) {
+    const Pack<T> v = cover.load(x + row);
+#pragma unroll
+    for (int k = 0; k < kPackSize; ++k) sum.at[k] += static_cast<double>(device::to_accumulator(v.at[k]));
+  });
+  store_column_sums(cover, sum, sums, partials);
+}
+
+}  // namespace
+
+bool sum_columns(const Tensor& x, int kept, double divisor, const Tensor& out) {
+  const auto axes = [&](const Shape& all, int begin, int end) {
+    return Shape(std::span<const int64_t>(all.begin() + begin, all.begin() + end));
+  };
+  const auto loop = [&](int begin, int end) {
+    return StridedLoop<1>(axes(x.shape(), begin, end), {axes(x.strides(), begin, end)});
+  };
+  const StridedLoop<1> columns = loop(0, kept), rows = loop(kept, x.rank());
+  const bool matrix = columns.shape.rank() == 1 && columns.strides[0][0] == 1 && rows.shape.rank() == 1 &&
+                      rows.strides[0][0] == columns.numel();
+  if (!matrix || columns.numel() == 1) return false;
+  dispatch_floating("reduce", x.dtype(), [&]<class T>(std::type_identity<T>) {
+    const ColumnCover cover(rows.numel(), columns.numel(), is_aligned(x.data<T>()));
+    const Tensor partials = empty({cover.parts, cover.columns}, {.dtype = DType::Float64, .device = x.device()});
+    const DeviceScope scope(x.device());
+    launch("reduce", sum_columns_kernel<T>, cover.grid(), kMapThreads, 0, scope.stream(), cover, x.data<T>(),
+           partials.data<double>());
+    sum_partials("reduce", partials.data<double>(), cover.parts, cover.columns, cover.columns, out.data<T>(),
+                 scope.stream(), divisor);
+  });
+  return true;
+}
+
+}  // namespace halo::cuda

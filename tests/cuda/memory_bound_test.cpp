@@ -1,0 +1,118 @@
+// The roads of memory-bound kernels: rows in registers and longer ones, packs and elements, tiles and whole planes.
+#include "tests/cuda/gpu_testing.h"
+
+namespace halo {
+namespace {
+
+using testing::Bounds;
+using testing::compare;
+using testing::Gpu;
+using testing::Tensors;
+using testing::with_gradients;
+
+TEST_F(Gpu, RowsOfEveryLength) {
+  for (int64_t length : {1, 2, 7, 31, 33, 256, 257, 1000, 1024, 4097, 8192, 9001}) {
+    const Tensor x = randn({5, length}) * 2.0, w = randn({length}), b = randn({length});
+    const Tensor target = randint(0, length, {5}), positive = rand({length}) + 0.1;
+    compare("softmax", {x}, with_gradients([&](const Tensors& t) { return softmax(t[0], 1); }), {4e-6, 1e-13});
+    compare("log_softmax", {x}, with_gradients([&](const Tensors& t) { return log_softmax(t[0], 1); }), {4e-6, 1e-13});
+    compare("cross_entropy", {x, positive, target}, with_gradients([&](const Tensors& t) {
+              return cross_entropy(t[0], t[2], {.weight = t[1].detach(), .label_smoothing = 0.1});
+            }));
+    compare("cumsum", {x}, with_gradients([&](const Tensors& t) { return cumsum(t[0], 1); }));
+    compare("sum", {x}, with_gradients([&](const Tensors& t) { return sum(t[0], {1}); }));
+    if (length < 7) continue;  // of two values the gradient is what cancellation leaves
+    compare("layer_norm", {x + 3.0, w, b},
+            with_gradients([&](const Tensors& t) { return layer_norm(t[0], {length}, t[1], t[2]); }), {4e-6, 1e-12});
+  }
+  const Tensor many = randn({1031, 100}) + 3.0, row = randn({100});
+  compare("layer_norm of many rows", {many, row, row},
+          with_gradients([&](const Tensors& t) { return layer_norm(t[0], {100}, t[1], t[2]); }), {4e-6, 1e-12});
+}
+
+TEST_F(Gpu, NormalisationByBlocks) {
+  for (const Shape& shape : {Shape{40, 8, 23, 29}, Shape{64, 48, 11, 7}, Shape{130, 2, 1100}}) {
+    const Tensor x = randn(shape) + 3.0, w = randn({shape[1]}), b = randn({shape[1]});
+    for (int64_t groups : {int64_t{1}, int64_t{2}, shape[1]}) {
+      compare("group_norm", {x, w, b},
+              with_gradients([&](const Tensors& t) { return group_norm(t[0], groups, t[1], t[2]); }), {4e-6, 1e-12});
+    }
+  }
+}
+
+TEST_F(Gpu, PoolingOverTiles) {
+  const std::vector<std::pair<IntList, MaxPoolOptions>> windows{{{3}, {.stride = 2}},
+                                                                {{3}, {.stride = 1, .padding = 1}},
+                                                                {{2}, {.stride = 2, .ceil_mode = true}},
+                                                                {{3, 4}, {.stride = {1, 2}, .padding = {1, 2}}},
+                                                                {{5, 2}, {.stride = {7, 1}}}};
+  for (const Shape& shape : {Shape{2, 3, 150, 141}, Shape{70, 2, 5, 6}, Shape{1, 1, 3, 2503}}) {
+    const Tensor x = randn(shape);
+    for (const auto& [kernel, most] : windows) {
+      const AvgPoolOptions average{.stride = most.stride, .padding = most.padding, .ceil_mode = most.ceil_mode};
+      if (shape[2] < kernel[0]) continue;
+      compare("max_pool2d", {x}, with_gradients([&](const Tensors& t) { return max_pool2d(t[0], kernel, most); }));
+      compare("avg_pool2d", {x}, with_gradients([&](const Tensors& t) { return avg_pool2d(t[0], kernel, average); }));
+    }
+  }
+}
+
+TEST_F(Gpu, MarchesOverChannels) {
+  for (int64_t size : {1, 3, 5, 6}) {
+    for (const Shape& shape : {Shape{3, 17, 5, 7}, Shape{1, 1, 40}, Shape{2, 33, 1}, Shape{5, 16, 3}}) {
+      for (double beta : {0.75, 0.6}) {
+        compare("local_response_norm", {randn(shape)}, with_gradients([&](const Tensors& t) {
+                  return local_response_norm(t[0], size, {.alpha = 0.5, .beta = beta, .k = 1.5});
+                }),
+                {4e-6, 1e-13});
+      }
+    }
+  }
+}
+
+TEST_F(Gpu, ColumnsAndTables) {
+  for (const Shape& shape : {Shape{1000, 64}, Shape{77, 1028}, Shape{300, 5}}) {
+    compare("columns", {randn(shape) + 1.0}, [](const Tensors& t) { return Tensors{sum(t[0], {0}), mean(t[0], {0})}; });
+  }
+  for (int64_t width : {7, 64}) {
+    compare("embedding", {randint(0, 5, {9, 1031}), randn({5, width})},
+            with_gradients([](const Tensors& t) { return embedding(t[0], t[1]); }));
+  }
+}
+
+TEST_F(Gpu, BroadcastPacksAndElements) {
+  for (const Shape& shape : {Shape{9, 64}, Shape{9, 63}, Shape{3, 5, 16}, Shape{3, 5, 1}}) {
+    const Tensor x = randn(shape), row = randn({shape.back()}), one = randn({});
+    Shape column = shape;
+    column[column.rank() - 1] = 1;
+    compare("add", {x, row, randn(column), one}, [](const Tensors& t) {
+      return Tensors{t[0] + t[1], t[1] * t[0], t[0] - t[2], t[0] * t[3], gt(t[0], t[2])};
+    });
+  }
+}
+
+TEST_F(Gpu, ManyRunsOfFewElements) {
+  for (const Shape& shape : {Shape{70, 3, 17}, Shape{33, 5, 4099}, Shape{2, 300, 16}}) {
+    const Tensor x = randn(shape) + 5.0;
+    compare("sums", {x}, [](const Tensors& t) {
+      return Tensors{sum(t[0], {0, 2}), amax(t[0], {0, 2}), var(t[0], {0, 2}), logsumexp(t[0], {0, 2}), sum(t[0])};
+    });
+  }
+}
+
+TEST_F(Gpu, HalfTypesKeepFloat32InBetween) {
+  for (DType dtype : {bfloat16, float16}) {
+    const Tensor x = (rand({9, 3, 1234}) + 0.5).to(dtype), wide = x.to(float32);
+    const auto here = [](const Tensor& t) { return t.to(float32).to(Device::cpu()); };
+    const double unit = dtype == bfloat16 ? 0x1p-8 : 0x1p-11;
+    const BatchNormOptions training{.training = true};
+    EXPECT_TRUE(testing::near(here(sum(x.to(Device::cuda()))), sum(wide), unit));
+    EXPECT_TRUE(testing::near(here(sum(x.to(Device::cuda()), {0, 1})), sum(wide, {0, 1}), unit));
+    EXPECT_TRUE(testing::near(here(batch_norm(x.to(Device::cuda()), {}, {}, {}, {}, training)),
+                              batch_norm(wide, {}, {}, {}, {}, training), unit));
+    EXPECT_FALSE(testing::near(here(sum(x.to(Device::cuda()))), sum(wide) * (1 + 3 * unit), unit));
+  }
+}
+
+}  // namespace
+}  // namespace halo
