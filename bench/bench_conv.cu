@@ -92,11 +92,41 @@ struct Runner {
   std::size_t bytes() const { return x.bytes() + w.bytes() + y.bytes() + workspace.bytes(); }
 };
 
+/// An operand as float32: its own memory, or for half types a copy.
+class Floats {
+ public:
+  Floats(const DeviceBuffer& buffer, DType dtype)
+      : buffer_(buffer),
+        dtype_(dtype),
+        count_(static_cast<int64_t>(buffer.bytes() / size_of(dtype))),
+        copy_(is_half(dtype) ? static_cast<std::size_t>(count_) * sizeof(float) : 0) {}
+  const float* get() const { return is_half(dtype_) ? copy_.floats() : buffer_.floats(); }
+
+  void randomise(uint64_t seed) const {
+    if (count_ == 0) return;
+    fill_random(is_half(dtype_) ? copy_.floats() : buffer_.floats(), count_, seed);
+    if (is_half(dtype_)) narrow(copy_.floats(), buffer_.data(), dtype_, count_);
+  }
+  /// What the buffer holds now.
+  void read() const {
+    if (is_half(dtype_)) widen(buffer_.data(), dtype_, copy_.floats(), count_);
+  }
+  int64_t count() const { return count_; }
+  int64_t unwritten() const { return count_poison(buffer_.data(), dtype_, count_); }
+
+ private:
+  const DeviceBuffer& buffer_;
+  DType dtype_;
+  int64_t count_;
+  DeviceBuffer copy_;
+};
+
 /// Fresh random operands, poisoned result and workspace, one run; every element written; the sampled error.
 SampleError check_once(const Runner& r, uint64_t seed, int samples) {
-  for (const DeviceBuffer* buffer : {&r.x, &r.w, &r.y}) {
-    const auto count = static_cast<int64_t>(buffer->bytes() / sizeof(float));
-    if (buffer != &r.result() && count != 0) fill_random(buffer->floats(), count, seed++);
+  const Floats x(r.x, r.config.dtype), w(r.w, r.config.dtype), y(r.y, r.config.dtype);
+  const Floats& result = &r.result() == &r.y ? y : &r.result() == &r.x ? x : w;
+  for (const Floats* operand : {&x, &w, &y}) {
+    if (operand != &result) operand->randomise(seed++);
   }
   poison(r.result().data(), r.result().bytes());
   poison(r.workspace.data(), r.workspace.bytes());
@@ -104,10 +134,11 @@ SampleError check_once(const Runner& r, uint64_t seed, int samples) {
   r.prepare();
   r.run();
   check(cudaDeviceSynchronize(), r.algorithm->name);
-  const auto count = static_cast<int64_t>(r.result().bytes() / sizeof(float));
-  const int64_t unwritten = count == 0 ? 0 : count_poison(r.result().floats(), count);
-  if (unwritten != 0) fail<InternalError>(r.algorithm->name, ": ", unwritten, " of ", count, " elements not written");
-  return sample_error(r.problem, r.config.pass, r.x.floats(), r.w.floats(), r.y.floats(), samples, seed);
+  if (const int64_t unwritten = result.unwritten(); unwritten != 0) {
+    fail<InternalError>(r.algorithm->name, ": ", unwritten, " of ", result.count(), " elements not written");
+  }
+  for (const Floats* operand : {&x, &w, &y}) operand->read();
+  return sample_error(r.problem, r.config.pass, x.get(), w.get(), y.get(), samples, seed);
 }
 
 /// Number of kernels and copies one run enqueues; also the graph that replays it `repeats` times.

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "conv_data.h"
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 namespace halo::bench {
 namespace {
@@ -25,12 +27,20 @@ __global__ void random_kernel(float* data, int64_t count, uint64_t seed) {
   }
 }
 
-__global__ void count_kernel(const float* data, int64_t count, unsigned long long* found) {
+template <class Word>
+__global__ void count_kernel(const Word* data, int64_t count, unsigned long long* found) {
   unsigned long long mine = 0;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += int64_t{gridDim.x} * kThreads) {
-    mine += __float_as_uint(data[i]) == 0xFFFFFFFFu;
+    mine += data[i] == static_cast<Word>(~Word{0});
   }
   if (mine != 0) atomicAdd(found, mine);
+}
+
+template <class From, class To>
+__global__ void convert_kernel(const From* from, To* to, int64_t count) {
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += int64_t{gridDim.x} * kThreads) {
+    to[i] = static_cast<To>(static_cast<float>(from[i]));
+  }
 }
 
 /// The trilinear form's sizes, as this file needs them; written apart from the kernels it checks.
@@ -139,6 +149,25 @@ Form form_of(const ConvProblem& p) {
 
 int blocks_for(int64_t count) { return static_cast<int>(std::min<int64_t>((count + kThreads - 1) / kThreads, 8192)); }
 
+template <class From, class To>
+void convert(const From* from, To* to, int64_t count) {
+  if (count == 0) return;
+  cuda::launch("convert", convert_kernel<From, To>, dim3(static_cast<unsigned>(blocks_for(count))), kThreads, 0,
+               nullptr, from, to, count);
+}
+
+template <class Word>
+int64_t count_words(const Word* data, int64_t count) {
+  if (count == 0) return 0;
+  DeviceBuffer found(sizeof(unsigned long long));
+  check(cudaMemset(found.data(), 0, found.bytes()), "count_poison");
+  cuda::launch("count_poison", count_kernel<Word>, dim3(static_cast<unsigned>(blocks_for(count))), kThreads, 0, nullptr,
+               data, count, static_cast<unsigned long long*>(found.data()));
+  unsigned long long result = 0;
+  check(cudaMemcpy(&result, found.data(), sizeof(result), cudaMemcpyDeviceToHost), "count_poison");
+  return static_cast<int64_t>(result);
+}
+
 }  // namespace
 
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
@@ -155,14 +184,21 @@ void poison(void* data, std::size_t bytes) {
   if (bytes != 0) check(cudaMemset(data, 0xFF, bytes), "poison");
 }
 
-int64_t count_poison(const float* data, int64_t count) {
-  DeviceBuffer found(sizeof(unsigned long long));
-  check(cudaMemset(found.data(), 0, found.bytes()), "count_poison");
-  cuda::launch("count_poison", count_kernel, dim3(static_cast<unsigned>(blocks_for(count))), kThreads, 0, nullptr, data,
-               count, static_cast<unsigned long long*>(found.data()));
-  unsigned long long result = 0;
-  check(cudaMemcpy(&result, found.data(), sizeof(result), cudaMemcpyDeviceToHost), "count_poison");
-  return static_cast<int64_t>(result);
+int64_t count_poison(const float* data, int64_t count) { return count_poison(data, DType::Float32, count); }
+
+int64_t count_poison(const void* data, DType dtype, int64_t count) {
+  return is_half(dtype) ? count_words(static_cast<const uint16_t*>(data), count)
+                        : count_words(static_cast<const uint32_t*>(data), count);
+}
+
+void narrow(const float* from, void* to, DType dtype, int64_t count) {
+  dtype == DType::BFloat16 ? convert(from, static_cast<__nv_bfloat16*>(to), count)
+                           : convert(from, static_cast<__half*>(to), count);
+}
+
+void widen(const void* from, DType dtype, float* to, int64_t count) {
+  dtype == DType::BFloat16 ? convert(static_cast<const __nv_bfloat16*>(from), to, count)
+                           : convert(static_cast<const __half*>(from), to, count);
 }
 
 SampleError sample_error(const ConvProblem& problem, ConvPass pass, const float* x, const float* w, const float* y,

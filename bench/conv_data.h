@@ -1,6 +1,7 @@
 // Device data for the convolution benchmark: fresh random numbers, poison, and sampled float64 references.
 #pragma once
 
+#include <halo/core/dtype.h>
 #include <halo/ops/conv_problem.h>
 
 #include <cstdint>
@@ -29,6 +30,12 @@ void fill_random(float* data, int64_t count, uint64_t seed);
 void poison(void* data, std::size_t bytes);
 /// How many of `count` elements are still poison.
 int64_t count_poison(const float* data, int64_t count);
+int64_t count_poison(const void* data, DType dtype, int64_t count);
+
+/// Rounds float32 numbers to bfloat16 or float16.
+void narrow(const float* from, void* to, DType dtype, int64_t count);
+/// And back, exactly.
+void widen(const void* from, DType dtype, float* to, int64_t count);
 
 struct SampleError {
   double relative = 0;    ///< ||result - float64|| / ||float64|| over the samples

@@ -109,14 +109,26 @@ def convolutions(table):
     return text
 
 
+FIELDS = {"train": "training step, ms", "train256": "training step, ms", "infer": "inference, ms", "infer256": "inference, ms",
+          "infer1": "one image, ms", "peak_MB": "peak, MiB", "per_token": "a token, ms", "fwd": "forward, ms",
+          "fwd_kept": "forward with the filter's spectrum kept, ms", "fwdbwd": "forward and backward, ms"}
+
+
 def models(table):
-    text = ["## Models", "", "Milliseconds a step and MiB at the peak; the models and steps are those of `bench/bench_models.cpp`.", "",
-            "| | Halo | PyTorch |", "|---|---|---|"]
+    """Halo beside the better of PyTorch's layouts."""
+    text = ["## Models and long convolution", "", "Both sides in one call, medians, loss and optimiser included; the models and "
+            "steps are those of `bench/bench_models.cpp` and `bench/torch_models.py`, which checks that parameter counts agree. "
+            "`hyena_dD_nN_LL_BB`: width, layers, length, batch; `long_conv_B_H_L`: batch, channels, length, beside the product "
+            "of transforms of twice the length; `conv_b1`: layers on one image (channels, size, kernel), replayed as graphs.", "",
+            "| | | Halo | PyTorch | ratio |", "|---|---|---|---|---|"]
     for name, ours in table["halo"].items():
-        theirs = table.get("torch", {}).get(name, {})
+        layouts = [t for key, t in table.get("torch", {}).items() if key in (name, name.replace("_nchw", "_cl"))]
         for field, value in ours.items():
-            if isinstance(value, (int, float)):
-                text.append(f"| {name} {field} | {show(value, 4)} | {show(theirs.get(field), 4)} |")
+            if field == "parameters":
+                continue
+            theirs = min((t[field] for t in layouts if field in t), default=None)
+            text.append(f"| {name.replace('_nchw', '')} | {FIELDS.get(field, field + ', ms')} | {value:.5g} | "
+                        + (f"{theirs:.5g} | {theirs / value:.2f} |" if theirs else "- | - |"))
     return text
 
 
