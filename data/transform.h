@@ -11,7 +11,7 @@ namespace halo::data {
 /// Bilinear resize of [N, C, H, W] (uint8 or float32; pixel centres at half-integers, edges repeated).
 Tensor resize(const Tensor& images, int64_t height, int64_t width);
 
-/// uint8 pixels to float32 (x / 255 - mean[c]) / std[c]. A single grey channel is repeated to `channels`.
+/// uint8 pixels to float32 (x / 255 - mean[c]) / std[c]. A single grey channel is repeated to as many as `mean` has.
 Tensor normalize(const Tensor& images, const std::vector<float>& mean, const std::vector<float>& std);
 
 /// Random horizontal flips and shifts by up to `shift` pixels (edges filled with the border), one draw an image. Images

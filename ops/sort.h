@@ -1,5 +1,5 @@
 // Ordering along one axis. NaN counts as larger than every number; among equals the lower index comes first, whatever
-// the direction. Not for the half types.
+// the direction.
 #pragma once
 
 #include <halo/core/tensor.h>
