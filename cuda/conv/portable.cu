@@ -181,7 +181,7 @@ PortablePlan plan_of(const ConvProblem& problem, const ConvConfig& config) {
 bool supports(const ConvProblem& p, const ConvConfig& config) {
   constexpr int64_t kMost = int64_t{1} << 30;
   if (config.dtype != DType::Float32 || p.x_numel() == 0 || p.y_numel() == 0 || p.w_numel() == 0) return false;
-  const auto [least, most] = std::minmax(p.in_channels_per_group(), p.out_channels_per_group());
+  const auto [least, most] = std::minmax({p.in_channels_per_group(), p.out_channels_per_group()});
   if (most < 8 || (p.groups > 1 && least < 8) || p.in_channels >= kMost || p.out_channels >= kMost) return false;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     for (const int64_t value : {p.stride[axis], p.dilation[axis] * p.kernel[axis], p.padding_before[axis]}) {
