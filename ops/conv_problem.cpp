@@ -52,6 +52,14 @@ void check_numel(const char* op, const ConvProblem& p) {
   product(op, "output", y);
 }
 
+/// Where there is one position, nothing steps. So kernels meet no stride beyond the input's extent, whose products and
+/// residues they would have to guard.
+void drop_unused_strides(ConvProblem& p) {
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (p.output[i] <= 1) p.stride[i] = 1;
+  }
+}
+
 }  // namespace
 
 const char* name(ConvPass pass) {
@@ -117,6 +125,7 @@ ConvProblem ConvProblem::conv(const char* op, const Shape& x_shape, const Shape&
     }
     p.output[i] = (padded - reach) / p.stride[i] + 1;
   }
+  drop_unused_strides(p);
   check_numel(op, p);
   return p;
 }
@@ -185,6 +194,7 @@ ConvProblem ConvProblem::transposed(const char* op, const Shape& x_shape, const 
            x_shape, ", weight ", w_shape, ", effective kernel ", reach, ")");
     }
   }
+  drop_unused_strides(p);
   check_numel(op, p);
   return p;
 }

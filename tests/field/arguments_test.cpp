@@ -114,6 +114,11 @@ TEST_P(FieldArguments, LargeStridesAndDilationsAreNotCut) {
   for (int64_t stride : {int64_t{65536}, (int64_t{1} << 32) + 1, INT64_MAX}) {
     EXPECT_TRUE(holds(conv2d(x, w, {}, {.stride = {stride, 1}}), {1, 2, 3, 4}));
     EXPECT_TRUE(holds(max_pool2d(x, 1, {.stride = {stride, 1}}), {1, 2, 3, 4}));
+    // On both axes the product of strides left 64 bits, and backward visited as many residues as it.
+    const Tensor image = x.detach().requires_grad_(), weight = w.detach().requires_grad_();
+    conv2d(image, weight, {}, {.stride = stride}).backward();
+    EXPECT_TRUE(holds(image.grad(), {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+    EXPECT_TRUE(holds(weight.grad(), {1}));
   }
   EXPECT_TRUE(same(max_pool2d(x, 1, {.stride = 1, .dilation = INT32_MAX}), x));
   EXPECT_TRUE(same(conv2d(x, w, {}, {.dilation = INT64_MAX}), x));
