@@ -5,10 +5,13 @@
 
 Both sides run the same way: fresh random data, one run captured in a CUDA graph and replayed (inputs flushed from L2 where
 they would fit; 20 runs a graph and a warm L2 for the batch-1 layers `b1_*`, whose forward finds the weights laid out, as
-inference keeps them), medians of at least five replays. PyTorch runs contiguous and channels_last with cuDNN's benchmark mode
-on; its figure is the better layout. Errors are relative Frobenius errors of sampled outputs against float64.
+inference keeps them), medians of at least five replays. PyTorch runs with cuDNN's benchmark mode on, contiguous and
+channels_last; its figure is the better layout. A layout that the problem file's own times show to be slower than the other by a
+third or more is left out (--all-layouts: it is not). Errors are relative Frobenius errors of sampled outputs against float64.
+Rows are kept problem by problem. Several GPUs: one call each, with part of the problems and the same result file.
 """
 import argparse
+import fcntl
 import json
 import math
 import os
@@ -33,6 +36,7 @@ class Problem:
         self.stride, self.padding, self.dilation = line["stride"], line["padding"], line["dilation"]
         self.output_padding, self.groups = line["output_padding"], line["groups"]
         self.rank = len(self.input)
+        self.known_ms = line.get("torch_ms", {})
         self.warm = self.id.startswith("b1_")
 
     def forward(self, x, w):
@@ -50,6 +54,16 @@ class Problem:
             return self.forward(x, w)
         which_mask = (which == "backward_input", which == "backward_weight", False)
         return self.backward(x, w, g, which_mask)[0 if which == "backward_input" else 1]
+
+    def layouts(self, which, precision, everything):
+        """The layouts that may be PyTorch's better one."""
+        if self.rank == 1:
+            return ["nchw"]
+        short = {"forward": "fwd", "backward_input": "dgrad", "backward_weight": "wgrad"}[which]
+        known = {layout: self.known_ms.get(precision, {}).get(f"{short}_{layout}") for layout in ("nchw", "cl")}
+        if everything or None in known.values():
+            return list(known)
+        return [layout for layout in known if known[layout] < 4 / 3 * min(known.values())]
 
     def tensors(self, dtype, layout):
         """x, w and an upstream gradient, random."""
@@ -98,6 +112,7 @@ def median_ms(run, warm, small):
 def sampled_error(problem, which, x, w, g):
     """PyTorch's own error on one sample (forward, backward_input) or two output channels (backward_weight)."""
     got = problem.run(which, x, w, g)
+    torch.backends.cudnn.benchmark = False  # a search in float64 takes a minute
     if which == "backward_weight":
         if problem.groups > 1:
             return None
@@ -112,19 +127,24 @@ def sampled_error(problem, which, x, w, g):
     else:
         got = got[:1]
         right = problem.run(which, x[:1].double(), w.double(), g[:1].double())
+    torch.backends.cudnn.benchmark = True
     return float((got.double() - right).norm() / right.norm())
 
 
-def time_torch(problem, passes, precision, errors):
+def time_torch(problem, passes, precision, errors, everything):
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(precision, torch.float32)
     rows = {which: {"torch_nchw_ms": None, "torch_cl_ms": None, "torch_error": None} for which in passes}
-    for layout in ("nchw", "cl") if problem.rank > 1 else ("nchw",):
+    wanted = {which: problem.layouts(which, precision, everything) for which in passes}
+    for layout in ("nchw", "cl"):
+        of_layout = [which for which in passes if layout in wanted[which]]
+        if not of_layout:
+            continue
         try:
             x, w, g = problem.tensors(dtype, layout)
             small = (x.nbytes + w.nbytes + g.nbytes) < 4 * FLUSH_BYTES
-            for which in passes:
+            for which in of_layout:
                 rows[which][f"torch_{layout}_ms"] = median_ms(lambda: problem.run(which, x, w, g), problem.warm, small)
                 if errors and layout == "nchw":
                     rows[which]["torch_error"] = sampled_error(problem, which, x, w, g)
@@ -152,6 +172,13 @@ def time_halo(program, problems, ids, which, precision, warm, force=None):
 
 
 def merge(path, rows, about):
+    """Puts rows in the place of those of the same problem, pass and precision; other calls may be doing the same."""
+    with open(path + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        merge_locked(path, rows, about)
+
+
+def merge_locked(path, rows, about):
     table = {"about": about, "rows": []}
     if os.path.exists(path):
         table = json.load(open(path))
@@ -167,7 +194,8 @@ def merge(path, rows, about):
 def summarise(rows, precision):
     for which in PASSES:
         ratios = [(min(t for t in (r["torch_nchw_ms"], r["torch_cl_ms"]) if t) / r["halo_ms"], r["id"]) for r in rows
-                  if r["pass"] == which and r["precision"] == precision and r["halo_ms"] and r["torch_nchw_ms"]]
+                  if r["pass"] == which and r["precision"] == precision and r["halo_ms"] and
+                  (r["torch_nchw_ms"] or r["torch_cl_ms"])]
         if ratios:
             mean = math.exp(sum(math.log(r) for r, _ in ratios) / len(ratios))
             print(f"{precision} {which}: {len(ratios)} problems, PyTorch / Halo geometric mean {mean:.2f}, "
@@ -183,12 +211,15 @@ def main():
     parser.add_argument("--program", default="build/bin/halo_bench_conv")
     parser.add_argument("--out", default="bench/results/h200_conv.json")
     parser.add_argument("--commit", default="")
+    parser.add_argument("--all-layouts", action="store_true", help="time PyTorch in both layouts, always")
     parser.add_argument("--torch-errors", action="store_true", help="also measure PyTorch's own errors")
     parser.add_argument("--portable", action="store_true",
                         help="also force the kernels for GPUs before and after Hopper (dense problems, fp32)")
     args = parser.parse_args()
     problems = [Problem(line) for line in json.load(open(args.problems))["problems"]
                 if not args.ids or line["id"] in args.ids or line["id"].split("_")[0] in args.ids]
+    about = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}: " \
+            "medians in ms, both sides timed in the same call"
     rows = []
     for precision in args.precisions:
         halo = {}
@@ -204,7 +235,8 @@ def main():
                 for name, row in time_halo(args.program, args.problems, ids, which, precision, False, "portable").items():
                     portable[(name, which)] = row
         for problem in problems:
-            timed = time_torch(problem, args.passes, precision, args.torch_errors)
+            first = len(rows)
+            timed = time_torch(problem, args.passes, precision, args.torch_errors, args.all_layouts)
             for which in args.passes:
                 ours = halo.get((problem.id, which), {})
                 rows.append({"id": problem.id, "pass": which, "precision": precision, "halo_ms": ours.get("ms"),
@@ -218,9 +250,7 @@ def main():
                     if isinstance(rows[-1][key], float):
                         rows[-1][key] = float(f"{rows[-1][key]:.5g}")
                 print(json.dumps(rows[-1]), flush=True)
-        about = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}: " \
-                "medians in ms, both sides timed in the same call"
-        merge(args.out, rows, about)
+            merge(args.out, rows[first:], about)
     for precision in args.precisions:
         summarise(rows, precision)
 
