@@ -52,6 +52,87 @@ void check_numel(const char* op, const ConvProblem& p) {
   product(op, "output", y);
 }
 
+/// What ordinary and transposed convolution read alike: the batch, the kernel, and how it steps and is padded.
+ConvProblem read(const Axes& axes, const Shape& x, const Shape& w, const ConvOptions& options) {
+  check_kernel(axes.op, w);
+  ConvProblem p;
+  p.rank = axes.rank;
+  p.groups = options.groups;
+  p.batch = x[0];
+  p.kernel = axes.spatial(w);
+  p.stride = axes.expand("stride", options.stride, 1, 1);
+  p.dilation = axes.expand("dilation", options.dilation, 1, 1);
+  if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
+    fail(axes.op, ": causal padding expects one spatial axis, got input ", x);
+  }
+  if (options.auto_padding == AutoPadding::None) {
+    p.padding_before = axes.expand("padding", options.padding, 0, 0);
+    p.padding_after =
+        options.padding_after.empty() ? p.padding_before : axes.expand("padding_after", options.padding_after, 0, 0);
+  } else if (!options.padding.empty() || !options.padding_after.empty()) {
+    fail(axes.op, ": padding expects no numbers beside valid, same or causal, got ", show(options.padding));
+  }
+  return p;
+}
+
+/// Ordinary convolution: padding that the input's size decides, and the output's size.
+void find_output(ConvProblem& p, std::size_t i, const Axes& axes, AutoPadding auto_padding) {
+  const int64_t reach = effective_kernel(p.kernel[i], p.dilation[i]);
+  if (auto_padding == AutoPadding::Same) {
+    const int64_t wanted = (p.input[i] + p.stride[i] - 1) / p.stride[i];
+    const int64_t total =
+        std::max<int64_t>(saturating_madd(std::max<int64_t>(wanted - 1, 0), p.stride[i], 0) - p.input[i] + reach, 0);
+    p.padding_before[i] = total / 2;
+    p.padding_after[i] = total - total / 2;
+  } else if (auto_padding == AutoPadding::Causal) {
+    p.padding_before[i] = reach - 1;
+  }
+  if (p.padding_before[i] > kLargest / 4 || p.padding_after[i] > kLargest / 4 || p.input[i] > kLargest / 4) {
+    fail(axes.op, ": padding expects values below 2^61, got ", p.padding_before[i], " and ", p.padding_after[i]);
+  }
+  const int64_t padded = p.input[i] + p.padding_before[i] + p.padding_after[i];
+  if (padded < reach) {
+    fail(axes.op, ": axis ", axes.axis_seen(i), " expects a padded input of at least the effective kernel ", reach,
+         " (dilation ", p.dilation[i], " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded, " (input ",
+         p.x_shape(), ", weight ", p.w_shape(), ")");
+  }
+  p.output[i] = (padded - reach) / p.stride[i] + 1;
+}
+
+/// Transposed convolution, whose input is the `output` of the problem: padding that its size decides, and the size of
+/// what it makes.
+void find_input(ConvProblem& p, std::size_t i, const Axes& axes, AutoPadding auto_padding, int64_t output_padding) {
+  const int axis = axes.axis_seen(i);
+  const int64_t reach = effective_kernel(p.kernel[i], p.dilation[i]);
+  const int64_t limit = std::max(p.stride[i], p.dilation[i]);
+  if (output_padding >= limit && output_padding > 0) {
+    fail(axes.op, ": output_padding on axis ", axis, " expects less than max(stride ", p.stride[i], ", dilation ",
+         p.dilation[i], "), got ", output_padding);
+  }
+  const int64_t spread = saturating_madd(std::max<int64_t>(p.output[i] - 1, 0), p.stride[i], 0);
+  if (spread > kLargest / 4 || reach > kLargest / 4 || p.padding_before[i] > kLargest / 4 ||
+      p.padding_after[i] > kLargest / 4) {
+    fail(axes.op, ": axis ", axis, " expects sizes below 2^61 (input ", p.y_shape(), ", stride ", p.stride[i],
+         ", dilation ", p.dilation[i], ")");
+  }
+  const int64_t full = p.output[i] == 0 ? 0 : spread + reach;
+  const bool computed = auto_padding == AutoPadding::Same || auto_padding == AutoPadding::Causal;
+  if (computed && axis >= 0) {
+    if (output_padding != 0) fail(axes.op, ": output_padding expects 0 beside same or causal, got ", output_padding);
+    p.input[i] = saturating_madd(p.output[i], p.stride[i], 0);
+    const int64_t total = full - p.input[i];  // negative: a tail that no tap reaches
+    p.padding_before[i] = auto_padding == AutoPadding::Same ? std::max<int64_t>(total, 0) / 2 : 0;
+    p.padding_after[i] = total - p.padding_before[i];
+  } else {
+    p.input[i] = full - p.padding_before[i] - p.padding_after[i] + output_padding;
+    p.padding_after[i] -= output_padding;
+  }
+  if (p.input[i] < 0 || (p.input[i] == 0 && p.output[i] != 0)) {
+    fail(axes.op, ": axis ", axis, " expects padding that leaves an output, got output size ", p.input[i], " (input ",
+         p.y_shape(), ", weight ", p.w_shape(), ", effective kernel ", reach, ")");
+  }
+}
+
 /// Where there is one position, nothing steps. So kernels meet no stride beyond the input's extent, whose products and
 /// residues they would have to guard.
 void drop_unused_strides(ConvProblem& p) {
@@ -73,10 +154,7 @@ const char* name(ConvPass pass) {
 
 ConvProblem ConvProblem::conv(const char* op, const Shape& x_shape, const Shape& w_shape, const ConvOptions& options) {
   const Axes axes{op, check_rank(op, x_shape, w_shape)};
-  ConvProblem p;
-  p.rank = axes.rank;
-  p.groups = options.groups;
-  p.batch = x_shape[0];
+  ConvProblem p = read(axes, x_shape, w_shape, options);
   p.in_channels = x_shape[1];
   p.out_channels = w_shape[0];
   check_groups(op, p.groups, p.in_channels, "input", x_shape);
@@ -85,46 +163,11 @@ ConvProblem ConvProblem::conv(const char* op, const Shape& x_shape, const Shape&
     fail(op, ": weight expects ", p.in_channels_per_group(), " input channels per group (input ", x_shape, ", groups ",
          p.groups, ") but has ", w_shape[1], " (weight ", w_shape, ")");
   }
-  check_kernel(op, w_shape);
-  p.input = axes.spatial(x_shape);
-  p.kernel = axes.spatial(w_shape);
-  p.stride = axes.expand("stride", options.stride, 1, 1);
-  p.dilation = axes.expand("dilation", options.dilation, 1, 1);
   if (!options.output_padding.empty()) {
     fail(op, ": output_padding expects a transposed convolution, got ", show(options.output_padding));
   }
-  if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
-    fail(op, ": causal padding expects one spatial axis, got input ", x_shape);
-  }
-  if (options.auto_padding == AutoPadding::None) {
-    p.padding_before = axes.expand("padding", options.padding, 0, 0);
-    p.padding_after =
-        options.padding_after.empty() ? p.padding_before : axes.expand("padding_after", options.padding_after, 0, 0);
-  } else if (!options.padding.empty() || !options.padding_after.empty()) {
-    fail(op, ": padding expects no numbers beside valid, same or causal, got ", show(options.padding));
-  }
-  for (std::size_t i = 0; i < 3; ++i) {
-    const int64_t reach = effective_kernel(p.kernel[i], p.dilation[i]);
-    if (options.auto_padding == AutoPadding::Same) {
-      const int64_t wanted = (p.input[i] + p.stride[i] - 1) / p.stride[i];
-      const int64_t total =
-          std::max<int64_t>(saturating_madd(std::max<int64_t>(wanted - 1, 0), p.stride[i], 0) - p.input[i] + reach, 0);
-      p.padding_before[i] = total / 2;
-      p.padding_after[i] = total - total / 2;
-    } else if (options.auto_padding == AutoPadding::Causal) {
-      p.padding_before[i] = reach - 1;
-    }
-    if (p.padding_before[i] > kLargest / 4 || p.padding_after[i] > kLargest / 4 || p.input[i] > kLargest / 4) {
-      fail(op, ": padding expects values below 2^61, got ", p.padding_before[i], " and ", p.padding_after[i]);
-    }
-    const int64_t padded = p.input[i] + p.padding_before[i] + p.padding_after[i];
-    if (padded < reach) {
-      fail(op, ": axis ", axes.axis_seen(i), " expects a padded input of at least the effective kernel ", reach,
-           " (dilation ", p.dilation[i], " * (kernel ", p.kernel[i], " - 1) + 1), got padded input ", padded,
-           " (input ", x_shape, ", weight ", w_shape, ")");
-    }
-    p.output[i] = (padded - reach) / p.stride[i] + 1;
-  }
+  p.input = axes.spatial(x_shape);
+  for (std::size_t i = 0; i < 3; ++i) find_output(p, i, axes, options.auto_padding);
   drop_unused_strides(p);
   check_numel(op, p);
   return p;
@@ -133,67 +176,18 @@ ConvProblem ConvProblem::conv(const char* op, const Shape& x_shape, const Shape&
 ConvProblem ConvProblem::transposed(const char* op, const Shape& x_shape, const Shape& w_shape,
                                     const ConvOptions& options) {
   const Axes axes{op, check_rank(op, x_shape, w_shape)};
-  ConvProblem p;
-  p.rank = axes.rank;
-  p.groups = options.groups;
-  p.batch = x_shape[0];
+  ConvProblem p = read(axes, x_shape, w_shape, options);
   p.out_channels = x_shape[1];
   check_groups(op, p.groups, p.out_channels, "input", x_shape);
   if (w_shape[0] != p.out_channels) {
     fail(op, ": weight expects ", p.out_channels, " input channels (input ", x_shape, ") but has ", w_shape[0],
          " (weight ", w_shape, ")");
   }
-  check_kernel(op, w_shape);
   const std::array<int64_t, 2> channel_factors{w_shape[1], p.groups};
   p.in_channels = product(op, "output channels", channel_factors);
   p.output = axes.spatial(x_shape);
-  p.kernel = axes.spatial(w_shape);
-  p.stride = axes.expand("stride", options.stride, 1, 1);
-  p.dilation = axes.expand("dilation", options.dilation, 1, 1);
   const Extents output_padding = axes.expand("output_padding", options.output_padding, 0, 0);
-  const bool computed = options.auto_padding != AutoPadding::None && options.auto_padding != AutoPadding::Valid;
-  if (options.auto_padding == AutoPadding::Causal && axes.rank != 1) {
-    fail(op, ": causal padding expects one spatial axis, got input ", x_shape);
-  }
-  if (options.auto_padding == AutoPadding::None) {
-    p.padding_before = axes.expand("padding", options.padding, 0, 0);
-    p.padding_after =
-        options.padding_after.empty() ? p.padding_before : axes.expand("padding_after", options.padding_after, 0, 0);
-  } else if (!options.padding.empty() || !options.padding_after.empty()) {
-    fail(op, ": padding expects no numbers beside valid, same or causal, got ", show(options.padding));
-  }
-  for (std::size_t i = 0; i < 3; ++i) {
-    const int axis = axes.axis_seen(i);
-    const int64_t reach = effective_kernel(p.kernel[i], p.dilation[i]);
-    const int64_t limit = std::max(p.stride[i], p.dilation[i]);
-    if (output_padding[i] >= limit && output_padding[i] > 0) {
-      fail(op, ": output_padding on axis ", axis, " expects less than max(stride ", p.stride[i], ", dilation ",
-           p.dilation[i], "), got ", output_padding[i]);
-    }
-    const int64_t spread = saturating_madd(std::max<int64_t>(p.output[i] - 1, 0), p.stride[i], 0);
-    if (spread > kLargest / 4 || reach > kLargest / 4 || p.padding_before[i] > kLargest / 4 ||
-        p.padding_after[i] > kLargest / 4) {
-      fail(op, ": axis ", axis, " expects sizes below 2^61 (input ", x_shape, ", stride ", p.stride[i], ", dilation ",
-           p.dilation[i], ")");
-    }
-    const int64_t full = p.output[i] == 0 ? 0 : spread + reach;
-    if (computed && axis >= 0) {
-      if (output_padding[i] != 0) {
-        fail(op, ": output_padding expects 0 beside same or causal, got ", output_padding[i]);
-      }
-      p.input[i] = saturating_madd(p.output[i], p.stride[i], 0);
-      const int64_t total = full - p.input[i];  // negative: a tail that no tap reaches
-      p.padding_before[i] = options.auto_padding == AutoPadding::Same ? std::max<int64_t>(total, 0) / 2 : 0;
-      p.padding_after[i] = total - p.padding_before[i];
-    } else {
-      p.input[i] = full - p.padding_before[i] - p.padding_after[i] + output_padding[i];
-      p.padding_after[i] -= output_padding[i];
-    }
-    if (p.input[i] < 0 || (p.input[i] == 0 && p.output[i] != 0)) {
-      fail(op, ": axis ", axis, " expects padding that leaves an output, got output size ", p.input[i], " (input ",
-           x_shape, ", weight ", w_shape, ", effective kernel ", reach, ")");
-    }
-  }
+  for (std::size_t i = 0; i < 3; ++i) find_input(p, i, axes, options.auto_padding, output_padding[i]);
   drop_unused_strides(p);
   check_numel(op, p);
   return p;

@@ -88,7 +88,6 @@ struct ConvProblem {
   double bytes(std::size_t element_size) const;
 
   bool is_depthwise() const { return groups == in_channels && groups > 0; }
-  bool is_pointwise() const { return taps() == 1; }
   bool operator==(const ConvProblem&) const = default;
 
   /// One reproducible line: `conv2d x[8,16,32,32] w[32,16,3,3] s1,1 p1,1 d1,1 g1`.
