@@ -9,27 +9,12 @@
 
 #include "../launch.h"
 #include "../runtime/tensor_map.h"
+#include "../runtime/traits.h"
 #include "algorithms.h"
 #include "dense_launch.h"
 
 namespace halo::cuda::conv {
 namespace {
-
-struct DeviceTraits {
-  int multiprocessors = 0;
-  bool hopper = false;
-};
-
-DeviceTraits current_device() {
-  int device = 0, major = 0, minor = 0;
-  DeviceTraits traits;
-  check(cudaGetDevice(&device), "conv dense");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "conv dense");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "conv dense");
-  check(cudaDeviceGetAttribute(&traits.multiprocessors, cudaDevAttrMultiProcessorCount, device), "conv dense");
-  traits.hopper = major == 9 && minor == 0;
-  return traits;
-}
 
 struct PlanKey {
   ConvProblem problem;
@@ -47,18 +32,18 @@ std::shared_ptr<const std::optional<DensePlan>> plan_for(const ConvProblem& prob
   static std::mutex mutex;
   static std::unordered_map<PlanKey, std::shared_ptr<const std::optional<DensePlan>>, PlanKeyHash> plans;
   constexpr std::size_t kMostPlans = 4096;
-  const DeviceTraits device = current_device();
+  const DeviceTraits device = device_traits();
   ConvConfig relevant;  // what the plan depends on
   relevant.pass = config.pass;
   relevant.dtype = config.dtype;
   relevant.precision = config.precision;
   relevant.alignment = config.alignment;
-  const PlanKey key{problem, relevant, device.hopper ? device.multiprocessors : 0};
+  const PlanKey key{problem, relevant, device.is_hopper() ? device.multiprocessors : 0};
   const std::lock_guard lock(mutex);
   if (const auto found = plans.find(key); found != plans.end()) return found->second;
   if (plans.size() >= kMostPlans) plans.clear();
   auto plan = std::make_shared<const std::optional<DensePlan>>(
-      device.hopper ? plan_dense(problem, relevant, device.multiprocessors) : std::nullopt);
+      device.is_hopper() ? plan_dense(problem, relevant, device.multiprocessors) : std::nullopt);
   plans.emplace(key, plan);
   return plan;
 }
@@ -141,7 +126,7 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   }
   const bool prepare_now = operands.prepared == nullptr;
   if (prepare_now) prepare_dense(plan, weights, accurate, static_cast<float*>(operands.workspace), stream);
-  const int blocks = std::min(plan.params.work_items, current_device().multiprocessors);
+  const int blocks = std::min(plan.params.work_items, device_traits().multiprocessors);
   const CUtensorMap map = params.boxed ? source_map(params) : CUtensorMap{};
   if (accurate) {
     multiply_dense<3>(plan, params, plain, blocks, map, prepare_now, stream);

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "../launch.h"
+#include "../runtime/traits.h"
 #include "algorithms.h"
 #include "dense_weight_launch.h"
 #include "sizes.cuh"
@@ -83,13 +84,6 @@ __global__ void __launch_bounds__(kLanes* kParts)
   }
 }
 
-int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  check(cudaGetDevice(&device), "dense_weight");
-  check(cudaDeviceGetAttribute(&value, which, device), "dense_weight");
-  return value;
-}
-
 /// Plans are remembered: finding one costs tens of microseconds.
 const DenseWeightPlan& plan_for(const ConvProblem& problem, const ConvConfig& config) {
   struct Key {
@@ -101,7 +95,7 @@ const DenseWeightPlan& plan_for(const ConvProblem& problem, const ConvConfig& co
   static std::mutex mutex;
   static std::multimap<std::size_t, std::pair<Key, DenseWeightPlan>> plans;
   const Key key{problem, config.precision == Precision::Float32, config.alignment >= 16,
-                attribute(cudaDevAttrMultiProcessorCount)};
+                device_traits().multiprocessors};
   const std::size_t hash = hash_value(problem);
   const std::lock_guard lock(mutex);
   for (auto [entry, end] = plans.equal_range(hash); entry != end; ++entry)
@@ -112,7 +106,7 @@ const DenseWeightPlan& plan_for(const ConvProblem& problem, const ConvConfig& co
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight || config.dtype != DType::Float32) return false;
-  if (attribute(cudaDevAttrComputeCapabilityMajor) != 9) return false;
+  if (!device_traits().is_hopper()) return false;
   if (problem.groups > 1 && (problem.in_channels_per_group() < 8 || problem.out_channels_per_group() < 8)) return false;
   return plan_for(problem, config).valid;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../launch.h"
+#include "../runtime/traits.h"
 #include "algorithms.h"
 #include "choices.h"
 #include "ordered_sum.cuh"
@@ -25,19 +26,6 @@ constexpr int kThreads = 256;
 constexpr int64_t kMostPhases = 1024;
 constexpr double kClocksPerMs = 1.6e6;
 constexpr double kTf32Share = 0.58, kTf32WeightShare = 0.75;  // of a float32-accurate step's clocks
-
-struct Device {
-  int major = 0, multiprocessors = 1;
-};
-
-Device current_device() {
-  int device = 0;
-  Device result;
-  check(cudaGetDevice(&device), "conv portable");
-  check(cudaDeviceGetAttribute(&result.major, cudaDevAttrComputeCapabilityMajor, device), "conv portable");
-  check(cudaDeviceGetAttribute(&result.multiprocessors, cudaDevAttrMultiProcessorCount, device), "conv portable");
-  return result;
-}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -168,7 +156,7 @@ PortablePlan plan_of(const ConvProblem& problem, const ConvConfig& config) {
   static std::mutex mutex;
   static std::unordered_map<int, std::unordered_map<ChoiceKey, PortablePlan, ChoiceKeyHash>> plans;  // by GPU size
   constexpr std::size_t kMostPlans = 4096;
-  const int multiprocessors = current_device().multiprocessors;
+  const int multiprocessors = device_traits().multiprocessors;
   const std::lock_guard lock(mutex);
   auto& known = plans[multiprocessors];
   const ChoiceKey key{problem, config.pass, config.dtype, config.precision};
@@ -192,7 +180,7 @@ bool supports(const ConvProblem& p, const ConvConfig& config) {
   for (std::size_t axis = 0; axis < 3; ++axis) phases *= std::min(p.stride[axis], p.input[axis]);
   if (config.pass == ConvPass::BackwardInput && phases > kMostPhases) return false;
   if (p.input_positions() >= kMost || p.output_positions() >= kMost || p.taps() > kPortableMostTaps) return false;
-  if (current_device().major < 8) return false;
+  if (device_traits().major < 8) return false;
   const PortablePlan plan = plan_of(p, config);
   return plan.workspace <= kWorkspaceCap && plan.blocks < kMost && plan.stages < kMost;
 }
@@ -203,7 +191,7 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 
 /// On Hopper twice the plan's: a near tie is for the engines with wgmma to win.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_of(problem, config).ms * (current_device().major == 9 ? 2 : 1);
+  return plan_of(problem, config).ms * (device_traits().major == 9 ? 2 : 1);
 }
 
 /// Lays weights out: [phase][group][stage][column][16], the 16 depths of a row as portable_fragments reads them, zeros

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 
+#include "../runtime/traits.h"
 #include "small_groups.h"
 
 namespace halo::cuda::conv::small_groups {
@@ -14,20 +15,11 @@ constexpr int kWeightBank = 16;
 constexpr int64_t kLargestExtent = int64_t{1} << 30;
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
-/// What the plans must fit and fill; without a device (plans are plain arithmetic), that of an H200.
-struct DeviceLimits {
-  std::size_t shared = 227 * 1024;
-  int multiprocessors = 132;
-};
-
-DeviceLimits device_limits() {
-  DeviceLimits limits;
-  int device = 0, shared = 0, multiprocessors = 0;
-  const bool known = cudaGetDevice(&device) == cudaSuccess &&
-                     cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
-                     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-  constexpr int kStatic = 256;  // no more than this is declared in the kernels
-  if (known) limits = {static_cast<std::size_t>(shared - kStatic), multiprocessors};
+/// What the plans must fit and fill.
+DeviceTraits device_limits() {
+  constexpr std::size_t kStatic = 256;  // no more than this is declared in the kernels
+  DeviceTraits limits = device_traits();
+  limits.block_memory -= kStatic;
   return limits;
 }
 
@@ -68,8 +60,9 @@ GroupTile gradient_tile(const GroupProblem& g, const GroupTile& x, int channels,
 double fill_instructions(const GroupTile& tile) { return 1000 + 14.0 * tile.box.rows(); }
 
 /// Blocks a multiprocessor holds.
-double resident_blocks(const DeviceLimits& limits, std::size_t shared_bytes, int warps) {
-  return std::min(std::floor(double(limits.shared + 1024) / double(shared_bytes + 1024)), std::floor(16.0 / warps));
+double resident_blocks(const DeviceTraits& limits, std::size_t shared_bytes, int warps) {
+  return std::min(std::floor(double(limits.block_memory + 1024) / double(shared_bytes + 1024)),
+                  std::floor(16.0 / warps));
 }
 
 /// Cycles for one tile. Fitted to 1,000 plans on an H200: the copies of a tile hardly overlap the products of another,
@@ -83,7 +76,7 @@ double tile_cycles(double instructions, double bytes, double resident, int warps
 }
 
 /// Shared memory, block count and predicted time of `plan`, whose problem, tile, warps and buffers are set.
-void complete(GatherPlan& plan, const DeviceLimits& limits, std::size_t element_size, bool split) {
+void complete(GatherPlan& plan, const DeviceTraits& limits, std::size_t element_size, bool split) {
   const GroupProblem& g = plan.problem;
   const GroupTile& tile = plan.tile;
   const int taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
@@ -134,7 +127,7 @@ void complete(GatherPlan& plan, const DeviceLimits& limits, std::size_t element_
 }
 
 /// As for GatherPlan.
-void complete(WeightPlan& plan, const DeviceLimits& limits, bool split) {
+void complete(WeightPlan& plan, const DeviceTraits& limits, bool split) {
   const GroupProblem& g = plan.problem;
   const int64_t tile_bytes = plan.x.box.bytes + plan.y.box.bytes;
   const int64_t sum_words = int64_t{plan.warps} * plan.row_tiles * plan.column_tiles * 128;
@@ -199,7 +192,7 @@ const Plan& remembered(const ConvProblem& problem, ConvPass pass, std::size_t el
 template <class Visit>
 void visit_gather_plans(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split, Visit visit) {
   GatherPlan plan;
-  const DeviceLimits limits = device_limits();
+  const DeviceTraits limits = device_limits();
   plan.problem = group_problem(problem, pass == ConvPass::Forward);
   const GroupProblem& g = plan.problem;
   plan.channel_blocks = to_int(divide_up(g.source_channels, kChannelBlock));
@@ -223,7 +216,7 @@ void visit_gather_plans(const ConvProblem& problem, ConvPass pass, std::size_t e
           if (plan.row_tiles == 4 && plan.column_tiles == 4) continue;  // more sums than registers
           if (w % (plan.row_tiles * kSegment) != 0) continue;
           complete(plan, limits, element_size, split);
-          if (plan.shared_bytes <= limits.shared && plan.tile_count < kLargestExtent) visit(plan);
+          if (plan.shared_bytes <= limits.block_memory && plan.tile_count < kLargestExtent) visit(plan);
         }
       }
     }
@@ -234,7 +227,7 @@ void visit_gather_plans(const ConvProblem& problem, ConvPass pass, std::size_t e
 template <class Visit>
 void visit_weight_plans(const ConvProblem& problem, std::size_t element_size, bool split, Visit visit) {
   WeightPlan plan;
-  const DeviceLimits limits = device_limits();
+  const DeviceTraits limits = device_limits();
   plan.problem = group_problem(problem, true);
   const GroupProblem& g = plan.problem;
   const int columns = to_int(divide_up(g.result_channels, 8));
@@ -257,8 +250,8 @@ void visit_weight_plans(const ConvProblem& problem, std::size_t element_size, bo
             plan.buffers = choice & 1 ? 2 : 1;
             plan.warps = choice & 2 ? 16 : 8;
             complete(plan, limits, split);
-            const bool fits =
-                plan.shared_bytes <= limits.shared && plan.blocks <= kMostBlocks && plan.tile_count < kLargestExtent;
+            const bool fits = plan.shared_bytes <= limits.block_memory && plan.blocks <= kMostBlocks &&
+                              plan.tile_count < kLargestExtent;
             if (fits) visit(plan);
           }
           if (plan.set_channels % 2 != 0 || plan.set_channels <= 2) break;

@@ -5,6 +5,7 @@
 #include <halo/ops/backend.h>
 #include <halo/ops/long_conv_backend.h>
 
+#include "../runtime/data.h"
 #include "../runtime/device.h"
 #include "../runtime/kept.h"
 #include "direct.h"
@@ -18,8 +19,6 @@ constexpr int64_t kLongestTransform = int64_t{1} << 21;
 bool is_direct(const LongConvProblem& problem, LongConvMethod method) {
   return method == LongConvMethod::Direct || (method == LongConvMethod::Auto && problem.length > kLongestTransform);
 }
-
-void* data_or_null(const Tensor& t) { return t.defined() ? t.data() : nullptr; }
 
 LongConvOperands pointers(const LongConvProblem& problem, const LongConvTensors& t, DType dtype) {
   return {.problem = problem,

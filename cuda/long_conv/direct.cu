@@ -1,16 +1,12 @@
 #include <halo/core/copy.h>
 
 #include "../device/map.cuh"
-#include "../reduce/fold.cuh"
+#include "../reduce/fold_runs.cuh"
+#include "../runtime/data.h"
 #include "direct.h"
 
 namespace halo::cuda {
 namespace {
-
-template <class T>
-T* data_or_null(const Tensor& t) {
-  return t.defined() ? t.data<T>() : nullptr;
-}
 
 /// The operands of both passes; u = gate_in x, and upstream gradient h = gate_out g of the sum.
 template <class T>
@@ -86,22 +82,26 @@ struct InputGradient {
   }
 };
 
-/// dw[h, k] = sum of h[b, t] u[b, t - k + center] over b and t; taps that reach no input add zeros. Operand 0 is the
-/// flat position of h, operand 1 is -k. The skip weight is a filter of one tap with center 0.
+/// dw[h, k] = sum of h[b, t] u[b, t - k + center] over b and t; taps that reach no input add zeros. Output o is tap
+/// o % taps of a channel. The skip weight is a filter of one tap with center 0.
 template <class T>
 struct WeightGradient {
-  using Acc = double;
+  struct Acc {
+    double sum;
+    int64_t back;  ///< from the position of h to that of u
+  };
+  const T* x;  ///< the upstream gradient
   Operands<T> p;
-  int64_t center;
+  int64_t taps, center;
   T* out;
-  __device__ Acc first(const int64_t (&at)[2]) const {
-    int64_t row = at[0];
-    const int64_t back = at[1] + center, from = p.time.split(row) + back;
-    return from < 0 || from >= p.length ? 0.0 : p.h(at[0]) * p.u(at[0] + back);
+  __device__ Acc start(int64_t o, int64_t) const { return {0, center - o % taps}; }
+  __device__ void add(Acc& acc, int64_t at, T) const {
+    int64_t row = at;
+    const int64_t from = p.time.split(row) + acc.back;
+    if (from >= 0 && from < p.length) acc.sum += p.h(at) * p.u(at + acc.back);
   }
-  __device__ void add(Acc& acc, const int64_t (&at)[2]) const { acc += first(at); }
-  __device__ Acc operator()(Acc a, Acc b) const { return a + b; }
-  __device__ void write(int64_t o, Acc acc) const { out[o] = static_cast<T>(acc); }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.sum + b.sum, a.back}; }
+  __device__ void write(int64_t o, const Acc& acc) const { out[o] = static_cast<T>(acc.sum); }
 };
 
 }  // namespace
@@ -121,13 +121,12 @@ void direct_long_conv_backward(const LongConvProblem& problem, const LongConvTen
     if (grads.gate_in.defined()) generate<true>(kName, InputGradient<T>{p, p.x}, Elements<T>{grads.gate_in});
     if (grads.gate_out.defined()) generate<true>(kName, OutputGateGradient<T>{p}, Elements<T>{grads.gate_out});
     const int64_t batch = problem.batch, channels = problem.channels, length = problem.length;
-    // A tap's sum: (channel, tap) kept, (batch, time) folded. The second operand walks minus the tap.
+    // A tap's sum: (channel, tap) kept, (batch, time) folded.
     const auto fold_taps = [&](const Tensor& out, int64_t taps, int64_t center) {
       if (!out.defined() || out.numel() == 0) return;
       if (g.numel() == 0) return halo::fill(out, 0);
-      fold<2>(kName, g.device(), {channels, taps, batch, length},
-              {Shape{length, 0, channels * length, 1}, Shape{0, -1, 0, 0}}, 2,
-              WeightGradient<T>{p, center, out.data<T>()});
+      fold_runs(kName, g.device(), {channels, taps, batch, length}, {length, 0, channels * length, 1}, 2,
+                WeightGradient<T>{p.g, p, taps, center, out.data<T>()});
     };
     fold_taps(grads.weight, problem.kernel, problem.center());
     fold_taps(grads.skip, 1, 0);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "../runtime/traits.h"
 #include "kernels.h"
 
 namespace halo::cuda {
@@ -58,13 +59,6 @@ void check_operands(const char* op, const LongConvOperands& a) {
 void check_grads(const char* op, const LongConvOperands& a, const LongConvGrads& g) {
   if (g.gate_in && !a.gate_in) fail(op, ": gate_in expects an operand where its gradient is asked for, got none");
   if (g.gate_out && !a.gate_out) fail(op, ": gate_out expects an operand where its gradient is asked for, got none");
-}
-
-int multiprocessors() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device), "long_conv");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "long_conv");
-  return count;
 }
 
 /// Pieces the batch of a channel is cut into, so that the device has enough tasks: each costs one more transform of the
@@ -170,7 +164,7 @@ struct Plan {
     const int64_t points = s.points();
     const BlockGeometry geometry = block_geometry<Real>(s.block);
     rows_per_block = geometry.rows_per_block;
-    const int processors = multiprocessors();
+    const int processors = device_traits().multiprocessors;
 
     group = p.channels;
     if (s.log_residues > 0) {

@@ -4,16 +4,11 @@
 
 #include "../launch.h"
 #include "../runtime/device.h"
+#include "../runtime/traits.h"
 #include "split_gemm_launch.h"
 
 namespace halo::cuda {
 namespace {
-
-int attribute(cudaDeviceAttr which, Device device) {
-  int value = 0;
-  check(cudaDeviceGetAttribute(&value, which, device.index), "matmul");
-  return value;
-}
 
 /// What float32 arithmetic takes at best: multiplying, or moving the matrices. Another library must be well ahead of
 /// that to be worth half a gigabyte that a program would have to ship: weights that few rows meet are read at the same
@@ -46,8 +41,9 @@ Tensor aligned_copy(const Tensor& operand, int64_t matrices, int64_t lines, int6
 
 bool split_gemm(const GemmProblem& problem, const Tensor& a, const Tensor& b, const Tensor& c, bool forced) {
   if (c.dtype() != DType::Float32 || precision() != Precision::Float32) return false;
-  if (attribute(cudaDevAttrComputeCapabilityMajor, c.device()) != 9) return false;
-  const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, c.device());
+  const DeviceTraits& device = device_traits(c.device().index);
+  if (!device.is_hopper()) return false;
+  const int multiprocessors = device.multiprocessors;
   const SplitGemmPlan plan = plan_split_gemm(problem, a.data<float>(), b.data<float>(), multiprocessors);
   if (!plan.valid || (!forced && plan.milliseconds > worth_milliseconds(problem))) return false;
   const DeviceScope scope(c.device());

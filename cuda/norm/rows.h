@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "../runtime/data.h"
 #include <cuda_runtime.h>
 
 namespace halo::cuda {
@@ -18,12 +19,6 @@ inline bool is_held_row(int64_t length, std::size_t bytes) {
 }
 inline bool is_held_row(const RowNormProblem& p, DType dtype) {
   return p.groups == 1 && p.positions == 1 && is_held_row(p.length(), size_of(dtype));
-}
-
-/// Null where the tensor is undefined.
-template <class T>
-T* data_or_null(const Tensor& t) {
-  return t.defined() ? t.data<T>() : nullptr;
 }
 
 /// The type of saved statistics, and of sums over rows before they are rounded.

@@ -3,6 +3,7 @@
 
 #include "../device/map.cuh"
 #include "../device/number.cuh"
+#include "../runtime/data.h"
 #include "dispatch.h"
 #include "plane.h"
 #include "sizes.cuh"
@@ -197,7 +198,7 @@ void max_pool_forward(const PoolProblem& problem, const Tensor& x, const Tensor&
   const auto planes = PoolPlanes::of(problem);
   dispatch_pool(kName, x.dtype(), problem.offset_dtype(),
                 [&]<class T, class Offset>(std::type_identity<T>, std::type_identity<Offset>) {
-                  Offset* const out = offsets.defined() ? offsets.data<Offset>() : nullptr;
+                  Offset* const out = data_or_null<Offset>(offsets);
                   if constexpr (sizeof(Offset) == 1) {
                     if (planes) return march<T>(kName, *planes, x, PlaneMax<T, Offset>{y.data<T>(), out});
                   }

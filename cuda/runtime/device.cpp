@@ -5,6 +5,8 @@
 #include <halo/core/stream.h>
 #include <halo/cuda/launch.h>
 
+#include "traits.h"
+
 namespace halo::cuda {
 namespace {
 
@@ -66,12 +68,10 @@ void require_device(int device) {
   if (device < 0 || device >= found.count) {
     fail<DeviceError>("CUDA: device index expected below ", found.count, " (the GPUs visible), got ", device);
   }
-  int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "device attribute");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "device attribute");
-  if (major * 10 + minor < kOldestArchitecture) {
-    fail<DeviceError>("CUDA: GPU ", device, " (", describe(device), ") has compute capability ", major, ".", minor,
-                      ", this Halo needs 8.0 or newer");
+  const DeviceTraits& traits = device_traits(device);
+  if (traits.major * 10 + traits.minor < kOldestArchitecture) {
+    fail<DeviceError>("CUDA: GPU ", device, " (", describe(device), ") has compute capability ", traits.major, ".",
+                      traits.minor, ", this Halo needs 8.0 or newer");
   }
 }
 

@@ -1,21 +1,17 @@
 // Causal depthwise convolution with a carried state. Long rows: causal_conv1d_tile.cuh. Short rows, such as the steps
 // of decoding, and a reach of thousands of positions: a thread an element, sums over the taps in the same order, weight
-// gradients as folds over batch and time (reduce/fold.cuh).
+// gradients as folds over batch and time (reduce/fold_runs.cuh).
 #include <halo/core/copy.h>
 #include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/scalar_math.h>
 
 #include "../device/map.cuh"
-#include "../reduce/fold.cuh"
+#include "../reduce/fold_runs.cuh"
+#include "../runtime/data.h"
 #include "causal_conv1d_tile.cuh"
 
 namespace halo::cuda {
 namespace {
-
-template <class T>
-T* data_or_null(const Tensor& t) {
-  return t.defined() ? t.data<T>() : nullptr;
-}
 
 /// The operands; v is the state followed by x.
 template <class T>
@@ -106,32 +102,34 @@ struct ValueGradient {
   }
 };
 
-/// dw[c, k] = sum of g[b, c, t] v[b, c, t + k dilation] over b and t. Operand 0 is g; operand 1 the position in v of
-/// [B, C, state and length], from which row and place follow.
+/// dw[c, k] = sum of g[b, c, t] v[b, c, t + k dilation] over b and t. Output o is tap o % K of a channel.
 template <class T>
 struct WeightGradient {
-  using Acc = double;
+  struct Acc {
+    double sum;
+    int64_t ahead;  ///< from the position of g to that of v
+  };
+  const T* x;  ///< g
   Operands<T> p;
-  Divide row;
-  const T* g;
+  Divide length;
   T* out;
-  __device__ Acc first(const int64_t (&at)[2]) const {
-    int64_t r = at[1];
-    const int64_t place = row.split(r);
-    return static_cast<double>(g[at[0]]) * static_cast<double>(p.value(r, place));
+  __device__ Acc start(int64_t o, int64_t) const { return {0, o % p.kernel * p.dilation}; }
+  __device__ void add(Acc& acc, int64_t at, T g) const {
+    int64_t row = at;
+    const int64_t t = length.split(row);
+    acc.sum += static_cast<double>(g) * static_cast<double>(p.value(row, t + acc.ahead));
   }
-  __device__ void add(Acc& acc, const int64_t (&at)[2]) const { acc += first(at); }
-  __device__ Acc operator()(Acc a, Acc b) const { return a + b; }
-  __device__ void write(int64_t o, Acc acc) const { out[o] = static_cast<T>(acc); }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.sum + b.sum, a.ahead}; }
+  __device__ void write(int64_t o, const Acc& acc) const { out[o] = static_cast<T>(acc.sum); }
 };
 
 template <class T>
 struct BiasGradient {
   using Acc = double;
-  const T* g;
+  const T* x;  ///< g
   T* out;
-  __device__ Acc first(const int64_t (&at)[1]) const { return static_cast<double>(g[at[0]]); }
-  __device__ void add(Acc& acc, const int64_t (&at)[1]) const { acc += first(at); }
+  __device__ Acc start(int64_t, int64_t) const { return 0; }
+  __device__ void add(Acc& acc, int64_t, T g) const { acc += static_cast<double>(g); }
   __device__ Acc operator()(Acc a, Acc b) const { return a + b; }
   __device__ void write(int64_t o, Acc acc) const { out[o] = static_cast<T>(acc); }
 };
@@ -146,18 +144,17 @@ void parameter_gradients(const CausalConv1dProblem& problem, const Operands<T>& 
     if (nothing) {
       halo::fill(into.weight, 0);
     } else {
-      const int64_t row = problem.state_length() + length;
-      fold<2>("causal_conv1d_backward", device, {channels, problem.kernel, batch, length},
-              {Shape{length, 0, channels * length, 1}, Shape{row, problem.dilation, channels * row, 1}}, 2,
-              WeightGradient<T>{p, Divide(row, batch * channels * row), g.data<T>(), into.weight.data<T>()});
+      fold_runs("causal_conv1d_backward", device, {channels, problem.kernel, batch, length},
+                {length, 0, channels * length, 1}, 2,
+                WeightGradient<T>{g.data<T>(), p, Divide(length, g.numel()), into.weight.data<T>()});
     }
   }
   if (into.bias.defined() && into.bias.numel() > 0) {
     if (nothing) {
       halo::fill(into.bias, 0);
     } else {
-      fold<1>("causal_conv1d_backward", device, {channels, batch, length}, {Shape{length, channels * length, 1}}, 1,
-              BiasGradient<T>{g.data<T>(), into.bias.data<T>()});
+      fold_runs("causal_conv1d_backward", device, {channels, batch, length}, {length, channels * length, 1}, 1,
+                BiasGradient<T>{g.data<T>(), into.bias.data<T>()});
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "../device/async_copy.cuh"
 #include "../device/map.cuh"
 #include "../reduce/partials.h"
+#include "../runtime/data.h"
 
 namespace halo::cuda {
 namespace {
@@ -32,9 +33,9 @@ struct Args {
         position_tiles((p.length + kPositions - 1) / kPositions),
         parts{},
         x(t.x.data<T>()),
-        x_bias(t.x_bias.defined() ? t.x_bias.data<T>() : nullptr),
+        x_bias(data_or_null<T>(t.x_bias)),
         weight(t.weight.data<T>()),
-        bias(t.bias.defined() ? t.bias.data<T>() : nullptr) {
+        bias(data_or_null<T>(t.bias)) {
     for (std::size_t i = 0; i < sequences.size(); ++i) parts[i] = sequences[i].template data<T>();
   }
   int64_t channel_tiles() const { return (width + kLanes - 1) / kLanes; }

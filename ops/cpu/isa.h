@@ -58,7 +58,8 @@ struct IsaKernels {
   void (*gelu_derivative)(int64_t n, const float* g, const float* x, float* dx);  ///< dx = g gelu'(x), 0 where g is
 };
 
-/// The kernels for this machine; the environment variable HALO_CPU_ISA (baseline, avx2, avx512) asks for a lower set.
+/// The kernels for this machine; the environment variable HALO_CPU_ISA (baseline, avx2, avx512) asks for a lower set
+/// (HALO_CUDA_ARCH, cuda/runtime/traits.h, does the same for GPUs).
 const IsaKernels& isa_kernels();
 
 inline const Kernels& kernels() { return isa_kernels().products; }
