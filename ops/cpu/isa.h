@@ -50,12 +50,17 @@ struct FftKernels {
   void (*multiply)(int64_t bins, const double* a, const double* b, bool conjugate, bool add, double* out);
 };
 
+/// y = gelu(x) of one form, and dx = g gelu'(x), 0 where g is.
+struct GeluKernels {
+  void (*value)(int64_t n, const float* x, float* y);
+  void (*derivative)(int64_t n, const float* g, const float* x, float* dx);
+};
+
 struct IsaKernels {
   const char* name;
   Kernels products;
-  const FftKernels &fft_one, &fft;                                                ///< of one sequence, of several
-  void (*gelu)(int64_t n, const float* x, float* y);                              ///< the exact form
-  void (*gelu_derivative)(int64_t n, const float* g, const float* x, float* dx);  ///< dx = g gelu'(x), 0 where g is
+  const FftKernels &fft_one, &fft;  ///< of one sequence, of several
+  const GeluKernels &gelu, &gelu_tanh;
 };
 
 /// The kernels for this machine; the environment variable HALO_CPU_ISA (baseline, avx2, avx512) asks for a lower set

@@ -1,4 +1,5 @@
-// GELU of float32, built once for each instruction set: the library's erff takes one value at a time.
+// GELU of float32, built once for each instruction set: the library's erff and tanhf take one value at a time. Both
+// forms are x F(x) with a distribution F: the normal one, or 1 / (1 + exp(-2 u)) with the cubic u of the tanh form.
 //
 // With t = 1 / (1 + 0.3 z), erfc(z) = exp(-z^2) t P(t) for z >= 0; P is our own fit of degree 8, relative error 2e-8.
 // The exponential is that of the normal density, so that value and derivative need one.
@@ -24,12 +25,12 @@ Floats exp_of(Floats a) {
   return a < -87.0F ? Floats{} : sum * reinterpret_cast<Floats>(exponent);
 }
 
-struct Normal {
+/// A distribution at some x.
+struct Distribution {
   Floats cumulative, density;
 };
 
-/// The normal distribution at x.
-Normal normal(Floats x) {
+Distribution normal(Floats x) {
   const Floats size = x < 0.0F ? -x : x;
   const Floats bell = exp_of(-0.5F * x * x), t = 1.0F / (1.0F + 0.3F * 0.70710678118654752440F * size);
   Floats sum = broadcast(-0.12952285382304538F);
@@ -39,6 +40,14 @@ Normal normal(Floats x) {
   }
   const Floats tail = 0.5F * bell * t * sum;
   return {x < 0.0F ? tail : 1.0F - tail, bell * 0.39894228040143267794F};
+}
+
+Distribution logistic(Floats x) {
+  constexpr float kScale = 2 * 0.79788456080286535588F, kCubic = 0.044715F;
+  const Floats size = x < 0.0F ? -x : x, square = x * x;
+  const Floats tail = exp_of(-kScale * size * (1.0F + kCubic * square)), rest = 1.0F / (1.0F + tail);
+  const Floats density = kScale * (1.0F + 3 * kCubic * square) * tail * rest * rest;
+  return {x < 0.0F ? tail * rest : rest, tail == 0.0F ? Floats{} : density};  // the square may be infinite
 }
 
 /// Calls f(vectors of the operands) for all elements; the last vector is padded with zeros.
@@ -58,19 +67,23 @@ void for_each_vector(int64_t n, float* out, F&& f, const In*... in) {
   for (int64_t lane = 0; lane < n - i; ++lane) out[i + lane] = lanes[lane];
 }
 
-}  // namespace
-
-void gelu(int64_t n, const float* x, float* y) {
+template <Distribution distribution(Floats)>
+void value(int64_t n, const float* x, float* y) {
   for_each_vector(
-      n, y, [](Floats v) { return v * normal(v).cumulative; }, x);
+      n, y, [](Floats v) { return v * distribution(v).cumulative; }, x);
 }
 
-void gelu_derivative(int64_t n, const float* g, const float* x, float* dx) {
-  const auto derivative = [](Floats up, Floats v) {
-    const Normal at = normal(v);
+template <Distribution distribution(Floats)>
+void derivative(int64_t n, const float* g, const float* x, float* dx) {
+  const auto slope = [](Floats up, Floats v) {
+    const Distribution at = distribution(v);
     return up == 0.0F ? Floats{} : up * (at.cumulative + v * at.density);
   };
-  for_each_vector(n, dx, derivative, g, x);
+  for_each_vector(n, dx, slope, g, x);
 }
+
+}  // namespace
+
+const GeluKernels gelu{value<normal>, derivative<normal>}, gelu_tanh{value<logistic>, derivative<logistic>};
 
 }  // namespace halo::cpu::HALO_ISA

@@ -125,6 +125,6 @@ const IsaKernels kernels{HALO_ISA_NAME,
                          fft_one,
                          fft,
                          gelu,
-                         gelu_derivative};
+                         gelu_tanh};
 
 }  // namespace halo::cpu::HALO_ISA

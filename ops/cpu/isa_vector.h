@@ -40,8 +40,6 @@ Vector<T> broadcast(T value) {
 /// Of one lane, and of a vector's.
 extern const FftKernels fft_one, fft;
 
-/// y = gelu(x), the exact form, and dx = g gelu'(x), 0 where g is.
-void gelu(int64_t n, const float* x, float* y);
-void gelu_derivative(int64_t n, const float* g, const float* x, float* dx);
+extern const GeluKernels gelu, gelu_tanh;
 
 }  // namespace halo::cpu::HALO_ISA

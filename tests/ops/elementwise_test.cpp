@@ -29,6 +29,31 @@ TEST(Unary, GradientsAtTheCorners) {
   EXPECT_TRUE(same(slope(leaky_relu(x, 0.5)), tensor({0.5f, NAN, 1, 0.5f, 1, 0.5f})));
 }
 
+// Every value, small ones in the tail too; 1001 is no multiple of any vector.
+TEST(Unary, GeluOfFloatsIsThatOfDoubles) {
+  const Tensor narrow = linspace(-6, 12, 1001) + 1e-3;
+  for (const GeluForm form : {GeluForm::Exact, GeluForm::Tanh}) {
+    const auto results = [form](const Tensor& values) {
+      const Tensor x = testing::leaf(values), y = gelu(x, form);
+      return std::vector<Tensor>{y.detach().to(float64), grad({y.sum()}, {x})[0].to(float64)};
+    };
+    const auto expected = results(narrow.to(float64)), got = results(narrow);
+    const auto worst = [](const Tensor& a, const Tensor& b) { return amax(abs(a / b - 1.0)).item(); };
+    EXPECT_LT(worst(got[0], expected[0]), 4e-6);
+    EXPECT_LT(amax(abs(got[1] - expected[1])).item(), 1e-6);  // the gradient crosses 0
+    EXPECT_GT(worst(got[0] * 1.00001, expected[0]), 4e-6);
+  }
+}
+
+TEST(Unary, GeluOfLargeNumbersInfinitiesAndNan) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const GeluForm form : {GeluForm::Exact, GeluForm::Tanh}) {
+    const Tensor x = testing::leaf(tensor({1e30f, -1e30f, NAN, inf})), y = gelu(x, form);
+    EXPECT_TRUE(same(y.detach(), tensor({1e30f, 0, NAN, inf})));
+    EXPECT_TRUE(same(grad({y.sum()}, {x})[0].slice(0, 0, 3), tensor({1, 0, NAN})));
+  }
+}
+
 TEST(Binary, BroadcastsAnyStrides) {
   const Tensor a = testing::random_integers({3, 1, 5}),
                b = testing::random_integers({4, 5}).transpose(0, 1).contiguous().transpose(0, 1);
