@@ -1,6 +1,7 @@
 #include <halo/autograd/concat.h>
 #include <halo/autograd/node.h>
 #include <halo/core/error.h>
+#include <halo/core/view.h>
 #include <halo/ops/concat.h>
 #include <halo/ops/flip.h>
 
@@ -67,9 +68,20 @@ std::vector<Tensor> split(const Tensor& x, const IntList& sizes, int64_t dim) {
   std::vector<Tensor> parts;
   int64_t at = 0;
   for (int64_t length : lengths) {
-    parts.push_back(x.slice(dim, at, at + length));
+    parts.push_back(view::slice(x, dim, at, at + length));
     at += length;
   }
+  record("split", {x}, parts,
+         [dim](const std::vector<Tensor>& g, const BackwardContext&) { return std::vector<Tensor>{cat(g, dim)}; });
+  return parts;
+}
+
+std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < x.size(dim); ++i) parts.push_back(view::select(x, dim, i));
+  const int axis = normalize_axis("unbind", dim, x.rank());
+  record("unbind", {x}, parts,
+         [axis](const std::vector<Tensor>& g, const BackwardContext&) { return std::vector<Tensor>{stack(g, axis)}; });
   return parts;
 }
 

@@ -13,10 +13,9 @@ using autograd::record;
 using autograd::SavedTensor;
 using Grads = std::vector<Tensor>;
 
-Tensor windowed(const DecayWindow& window, bool backward, const Tensor& x) {
-  return record(backward ? "decay_window_backward" : "decay_window", {x},
-                backward ? ops::decay_window_backward(window, x) : ops::decay_window_forward(window, x),
-                [=](const Tensor& g, const BackwardContext&) { return Grads{windowed(window, !backward, g)}; });
+Tensor windowed(const DecayWindow& window, const Tensor& x) {
+  return record("decay_window", {x}, ops::decay_window(window, x),
+                [=](const Tensor& g, const BackwardContext&) { return Grads{windowed(window, g)}; });
 }
 
 }  // namespace
@@ -27,8 +26,9 @@ Tensor bias_sine(const Tensor& x, const Tensor& bias, const Tensor& frequency) {
                     const Tensor& g, const BackwardContext& context) {
                   const Tensor in = sx.unpack(context), b = sb.unpack(context), f = sf.unpack(context);
                   if (context.create_graph) {
-                    return autograd::composed_grads([](const Grads& t) { return Grads{sin(t[2] * (t[0] + t[1]))}; },
-                                                    {in, b, f}, {g});
+                    return autograd::composed_grads(
+                        [](const Grads& t) { return Grads{sin(t[2].unsqueeze(-1) * (t[0] + t[1].unsqueeze(-1)))}; },
+                        {in, b, f}, {g});
                   }
                   const BiasSineGrads grads = ops::bias_sine_backward(g, in, b, f);
                   return Grads{grads.x, grads.bias, grads.frequency};
@@ -36,7 +36,7 @@ Tensor bias_sine(const Tensor& x, const Tensor& bias, const Tensor& frequency) {
 }
 
 Tensor decay_window(const Tensor& x, const Tensor& time, const Tensor& decay, double shift) {
-  return windowed({time.detach(), decay.detach(), shift}, false, x);
+  return windowed({time.detach(), decay.detach(), shift}, x);
 }
 
 }  // namespace halo

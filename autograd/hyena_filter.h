@@ -1,15 +1,15 @@
-// Differentiable passes of the network that makes Hyena's filters.
+// Differentiable passes of the networks that make Hyena's filters: channels are rows, positions their elements.
 #pragma once
 
 #include <halo/core/tensor.h>
 
 namespace halo {
 
-/// sin(frequency (x + bias)): x [rows, C], bias and frequency [C].
+/// sin(frequency (x + bias)): x [..., C, L], bias and frequency [..., C].
 Tensor bias_sine(const Tensor& x, const Tensor& bias, const Tensor& frequency);
 
-/// x [L, C] under a decaying window, as filters: y[c, l] = x[l, c] (exp(-time[l] |decay[c]|) + shift). time [L] and
-/// decay [C] get no gradient.
+/// x [C, L] under a decaying window: y[c, l] = x[c, l] (exp(-time[l] |decay[c]|) + shift). time [L] and decay [C] get no
+/// gradient.
 Tensor decay_window(const Tensor& x, const Tensor& time, const Tensor& decay, double shift);
 
 }  // namespace halo

@@ -136,7 +136,7 @@ void causal_conv1d_backward(const CausalConv1dProblem&, const CausalConv1dTensor
 }
 void bias_sine_forward(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
 void bias_sine_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const BiasSineGrads&) { absent(); }
-void decay_window(const DecayWindow&, bool, const Tensor&, const Tensor&) { absent(); }
+void decay_window(const DecayWindow&, const Tensor&, const Tensor&) { absent(); }
 void hyena_step(const HyenaStepProblem&, const HyenaStepTensors&, const Tensor&) { absent(); }
 bool residual_norm_fits(const ResidualNormProblem&) { absent(); }
 void residual_norm_forward(const ResidualNormProblem&, const ResidualNormTensors&, const ResidualNormResult&) {

@@ -9,21 +9,12 @@ namespace {
 
 void check_sine(const char* op, const Tensor& x, const Tensor& bias, const Tensor& frequency) {
   check_same_dtype_and_device(op, {{"input", x}, {"bias", bias}, {"frequency", frequency}});
-  if (x.rank() != 2 || bias.shape() != Shape{x.size(1)} || frequency.shape() != bias.shape()) {
-    fail(op, ": input, bias and frequency expected [rows, C], [C] and [C], got ", x.shape(), ", ", bias.shape(),
-         " and ", frequency.shape());
+  Shape channels = x.shape();
+  if (x.rank() > 0) channels.erase(x.rank() - 1);
+  if (x.rank() < 2 || bias.shape() != channels || frequency.shape() != channels) {
+    fail(op, ": input, bias and frequency expected [..., C, L], [..., C] and [..., C], got ", x.shape(), ", ",
+         bias.shape(), " and ", frequency.shape());
   }
-}
-
-Tensor windowed(const char* op, const DecayWindow& window, bool backward, const Tensor& x) {
-  check_same_dtype_and_device(op, {{"input", x}, {"time", window.time}, {"decay", window.decay}});
-  const int64_t length = window.time.numel(), channels = window.decay.numel();
-  const Shape from = backward ? Shape{channels, length} : Shape{length, channels};
-  if (x.shape() != from) fail(op, ": input expected ", from, ", got ", x.shape());
-  const DecayWindow dense{view::dense(window.time), view::dense(window.decay), window.shift};
-  Tensor y = empty({from[1], from[0]}, x.options());
-  run_backend(op, x.device(), cpu::decay_window, cuda::decay_window, dense, backward, view::dense(x), writes(y));
-  return y;
 }
 
 }  // namespace
@@ -49,12 +40,15 @@ BiasSineGrads bias_sine_backward(const Tensor& g, const Tensor& x, const Tensor&
   return grads;
 }
 
-Tensor decay_window_forward(const DecayWindow& window, const Tensor& x) {
-  return windowed("decay_window", window, false, x);
-}
-
-Tensor decay_window_backward(const DecayWindow& window, const Tensor& g) {
-  return windowed("decay_window_backward", window, true, g);
+Tensor decay_window(const DecayWindow& window, const Tensor& x) {
+  constexpr const char* op = "decay_window";
+  check_same_dtype_and_device(op, {{"input", x}, {"time", window.time}, {"decay", window.decay}});
+  const Shape expected{window.decay.numel(), window.time.numel()};
+  if (x.shape() != expected) fail(op, ": input expected ", expected, ", got ", x.shape());
+  const DecayWindow dense{view::dense(window.time), view::dense(window.decay), window.shift};
+  Tensor y = empty(x.shape(), x.options());
+  run_backend(op, x.device(), cpu::decay_window, cuda::decay_window, dense, view::dense(x), writes(y));
+  return y;
 }
 
 }  // namespace halo::ops

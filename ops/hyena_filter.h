@@ -1,5 +1,5 @@
-// The two passes of the network that makes Hyena's filters beside its products: sines with their own frequencies, and
-// the decaying window.
+// The two passes of the networks that make Hyena's filters beside their products: sines with their own frequencies, and
+// the decaying window. A channel is a row, and positions are its elements, as in a filter.
 #pragma once
 
 #include <halo/core/tensor.h>
@@ -28,14 +28,12 @@ struct DecayWindow {
 
 namespace ops {
 
-/// sin(frequency (x + bias)): x [rows, C], bias and frequency [C].
+/// sin(frequency (x + bias)): x [..., C, L], bias and frequency [..., C].
 Tensor bias_sine_forward(const Tensor& x, const Tensor& bias, const Tensor& frequency);
 BiasSineGrads bias_sine_backward(const Tensor& g, const Tensor& x, const Tensor& bias, const Tensor& frequency);
 
-/// y[c, l] = x[l, c] window[c, l]: positions [L, C] to filters [C, L].
-Tensor decay_window_forward(const DecayWindow& window, const Tensor& x);
-/// The gradient of x for that of y.
-Tensor decay_window_backward(const DecayWindow& window, const Tensor& g);
+/// x window: x [C, L]. Its own adjoint.
+Tensor decay_window(const DecayWindow& window, const Tensor& x);
 
 }  // namespace ops
 }  // namespace halo

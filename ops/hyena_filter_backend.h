@@ -6,16 +6,15 @@
 
 namespace halo::cpu {
 void bias_sine_forward(const Tensor& x, const Tensor& bias, const Tensor& frequency, const Tensor& y);
-/// Writes all of `grads`; sums over rows in a fixed order.
+/// Writes all of `grads`; sums over positions in a fixed order.
 void bias_sine_backward(const Tensor& g, const Tensor& x, const Tensor& bias, const Tensor& frequency,
                         const BiasSineGrads& grads);
-/// y = the transpose of x times the window; `backward`: x is the gradient [C, L] and y that of [L, C].
-void decay_window(const DecayWindow& window, bool backward, const Tensor& x, const Tensor& y);
+void decay_window(const DecayWindow& window, const Tensor& x, const Tensor& y);
 }  // namespace halo::cpu
 
 namespace halo::cuda {
 void bias_sine_forward(const Tensor& x, const Tensor& bias, const Tensor& frequency, const Tensor& y);
 void bias_sine_backward(const Tensor& g, const Tensor& x, const Tensor& bias, const Tensor& frequency,
                         const BiasSineGrads& grads);
-void decay_window(const DecayWindow& window, bool backward, const Tensor& x, const Tensor& y);
+void decay_window(const DecayWindow& window, const Tensor& x, const Tensor& y);
 }  // namespace halo::cuda

@@ -1,90 +1,133 @@
-// The passes of the network that makes Hyena's filters: sines with their gradients summed on the side, and the window,
-// which is also where positions become filters (a transposition through shared memory).
+// The passes of the networks that make Hyena's filters: sines with their gradients summed on the side, and the window.
 #include <halo/core/copy.h>
 #include <halo/ops/hyena_filter_backend.h>
 
-#include "../device/column_cover.cuh"
+#include "../device/map.cuh"
+#include "../device/teams.cuh"
 #include "../reduce/partials.h"
 
 namespace halo::cuda {
 namespace {
 
-template <class T>
-__global__ void __launch_bounds__(kMapThreads)
-    sine_kernel(const __grid_constant__ ColumnCover cover, const T* x, const T* bias, const T* frequency, T* y) {
-  const Pack<T> b = cover.load(bias), f = cover.load(frequency);
-  cover.each_row([&](int64_t row) {
-    Pack<T> v = cover.load(x + row);
-#pragma unroll
-    for (int k = 0; k < kPackSize; ++k) v.at[k] = sin(f.at[k] * (v.at[k] + b.at[k]));
-    cover.store(v, y + row);
-  });
-}
+/// A block's share of a dense [rows, length]: a run of one row, by packs where rows are aligned.
+struct RowRuns {
+  static constexpr int kPacks = 4, kRun = kPacks * kMapThreads * kPackSize;
 
-/// partials: [2][parts, columns], of bias and of frequency.
-template <class T>
-__global__ void __launch_bounds__(kMapThreads)
-    sine_backward_kernel(const __grid_constant__ ColumnCover cover, const T* g, const T* x, const T* bias,
-                         const T* frequency, T* x_grad, T* partials) {
-  __shared__ Pack<T> shared[kMapThreads];
-  const Pack<T> b = cover.load(bias), f = cover.load(frequency);
-  Pack<T> bias_sum{}, frequency_sum{};
-  cover.each_row([&](int64_t row) {
-    const Pack<T> up = cover.load(g + row);
-    Pack<T> v = cover.load(x + row);
+  int64_t rows, length, runs;  ///< `runs` a row
+  bool packs;
+
+  RowRuns(int64_t row_count, int64_t row_length, bool aligned)
+      : rows(row_count),
+        length(row_length),
+        runs((row_length + kRun - 1) / kRun),
+        packs(aligned && row_length % kPackSize == 0) {}
+  dim3 grid() const { return dim3(static_cast<unsigned>(rows * runs)); }
+
+  __device__ int64_t row() const { return blockIdx.x / runs; }
+  __device__ int64_t run() const { return blockIdx.x % runs; }
+  /// f(column) for the first columns of this thread's packs.
+  template <class F>
+  __device__ void each(F&& f) const {
+    const int64_t first = run() * kRun + int64_t{threadIdx.x} * kPackSize;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t column = first + p * kMapThreads * kPackSize;
+      if (column < length) f(column);
+    }
+  }
+  template <class T>
+  __device__ Pack<T> load(const T* row, int64_t column) const {
+    if (packs) return *reinterpret_cast<const Pack<T>*>(row + column);
+    Pack<T> pack{};
 #pragma unroll
     for (int k = 0; k < kPackSize; ++k) {
-      const T sum = v.at[k] + b.at[k], slope = up.at[k] * cos(f.at[k] * sum);
-      v.at[k] = f.at[k] * slope;
-      bias_sum.at[k] += v.at[k];
-      frequency_sum.at[k] += sum * slope;
+      if (column + k < length) pack.at[k] = row[column + k];
     }
-    cover.store(v, x_grad + row);
+    return pack;
+  }
+  template <class T>
+  __device__ void store(const Pack<T>& pack, T* row, int64_t column) const {
+    if (packs) {
+      *reinterpret_cast<Pack<T>*>(row + column) = pack;
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kPackSize; ++k) {
+      if (column + k < length) row[column + k] = pack.at[k];
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kMapThreads)
+    sine_kernel(const __grid_constant__ RowRuns runs, const T* x, const T* bias, const T* frequency, T* y) {
+  const int64_t row = runs.row(), begin = row * runs.length;
+  const T b = bias[row], f = frequency[row];
+  runs.each([&](int64_t column) {
+    Pack<T> v = runs.load(x + begin, column);
+#pragma unroll
+    for (int k = 0; k < kPackSize; ++k) v.at[k] = sin(f * (v.at[k] + b));
+    runs.store(v, y + begin, column);
   });
-  store_column_sums(cover, bias_sum, shared, partials);
-  store_column_sums(cover, frequency_sum, shared, partials + cover.parts * cover.columns);
 }
 
-constexpr int kTile = 32, kTileRows = 8;
-
-/// x [rows, columns] to y [columns, rows] times the window. `columns_decay`: a column of x is a channel, else a row is.
+/// Of a bias and of a frequency.
 template <class T>
-__global__ void __launch_bounds__(kTile* kTileRows)
-    window_kernel(int64_t rows, int64_t columns, const T* x, const T* time, const T* decay, T shift, bool columns_decay,
-                  T* y) {
-  __shared__ T tile[kTile][kTile + 1];
-  const int64_t tiles = (columns + kTile - 1) / kTile;
-  const int64_t first_row = blockIdx.x / tiles * kTile, first_column = blockIdx.x % tiles * kTile;
-  const int lane = static_cast<int>(threadIdx.x), start = static_cast<int>(threadIdx.y);
-  for (int j = start; j < kTile; j += kTileRows) {
-    const int64_t row = first_row + j, column = first_column + lane;
-    if (row < rows && column < columns) tile[j][lane] = x[row * columns + column];
+struct SineSums {
+  T bias, frequency;
+  __device__ friend SineSums operator+(const SineSums& a, const SineSums& b) {
+    return {a.bias + b.bias, a.frequency + b.frequency};
   }
-  __syncthreads();
-  for (int j = start; j < kTile; j += kTileRows) {
-    const int64_t row = first_row + lane, column = first_column + j;
-    if (row >= rows || column >= columns) continue;
-    const T t = time[columns_decay ? row : column], rate = fabs(decay[columns_decay ? column : row]);
-    y[column * rows + row] = tile[lane][j] * (exp(-(t * rate)) + shift);
-  }
+};
+
+/// partials: [2][runs, rows], of biases and of frequencies. Beyond the end of a row the gradient counts as 0.
+template <class T>
+__global__ void __launch_bounds__(kMapThreads)
+    sine_backward_kernel(const __grid_constant__ RowRuns runs, const T* g, const T* x, const T* bias,
+                         const T* frequency, T* x_grad, T* partials) {
+  __shared__ SineSums<T> shared[kMapThreads / Teams::kWarp];
+  const int64_t row = runs.row(), begin = row * runs.length;
+  const T b = bias[row], f = frequency[row];
+  SineSums<T> sums{};
+  runs.each([&](int64_t column) {
+    const Pack<T> up = runs.load(g + begin, column);
+    Pack<T> v = runs.load(x + begin, column);
+#pragma unroll
+    for (int k = 0; k < kPackSize; ++k) {
+      const T sum = v.at[k] + b, slope = up.at[k] * cos(f * sum);
+      v.at[k] = f * slope;
+      sums = sums + SineSums<T>{v.at[k], sum * slope};
+    }
+    runs.store(v, x_grad + begin, column);
+  });
+  sums = combine_neighbours(kMapThreads, sums, shared, [](const auto& p, const auto& q) { return p + q; });
+  if (threadIdx.x > 0) return;
+  partials[runs.run() * runs.rows + row] = sums.bias;
+  partials[(runs.runs + runs.run()) * runs.rows + row] = sums.frequency;
 }
 
 template <class T>
-ColumnCover cover_of(const Tensor& x, std::initializer_list<const Tensor*> others) {
-  bool aligned = is_aligned(x.data<T>());
-  for (const Tensor* t : others) aligned = aligned && is_aligned(t->data<T>());
-  return {x.size(0), x.size(1), aligned};
+__global__ void __launch_bounds__(kMapThreads)
+    window_kernel(const __grid_constant__ RowRuns runs, const T* x, const T* time, const T* decay, T shift, T* y) {
+  const int64_t begin = runs.row() * runs.length;
+  const T rate = fabs(decay[runs.row()]);
+  runs.each([&](int64_t column) {
+    const Pack<T> t = runs.load(time, column);
+    Pack<T> v = runs.load(x + begin, column);
+#pragma unroll
+    for (int k = 0; k < kPackSize; ++k) v.at[k] *= exp(-(t.at[k] * rate)) + shift;
+    runs.store(v, y + begin, column);
+  });
 }
 
 }  // namespace
 
 void bias_sine_forward(const Tensor& x, const Tensor& bias, const Tensor& frequency, const Tensor& y) {
-  if (x.numel() == 0) return;
   dispatch_float("bias_sine", x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const ColumnCover cover = cover_of<T>(x, {&bias, &frequency, &y});
+    const RowRuns runs(bias.numel(), x.size(-1), is_aligned(x.data<T>()) && is_aligned(y.data<T>()));
     const DeviceScope scope(x.device());
-    launch("bias_sine", sine_kernel<T>, cover.grid(), kMapThreads, 0, scope.stream(), cover, x.data<T>(),
-           bias.data<T>(), frequency.data<T>(), y.data<T>());
+    launch("bias_sine", sine_kernel<T>, runs.grid(), kMapThreads, 0, scope.stream(), runs, x.data<T>(), bias.data<T>(),
+           frequency.data<T>(), y.data<T>());
   });
 }
 
@@ -96,27 +139,26 @@ void bias_sine_backward(const Tensor& g, const Tensor& x, const Tensor& bias, co
     return halo::fill(grads.frequency, 0);
   }
   dispatch_float(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const ColumnCover cover = cover_of<T>(x, {&g, &bias, &frequency, &grads.x});
-    const Tensor partials = empty({2, cover.parts, cover.columns}, x.options());
+    const bool aligned = is_aligned(x.data<T>()) && is_aligned(g.data<T>()) && is_aligned(grads.x.data<T>());
+    const RowRuns runs(bias.numel(), x.size(-1), aligned);
+    const Tensor partials = empty({2, runs.runs, runs.rows}, x.options());
     T* const sums = partials.data<T>();
     const DeviceScope scope(x.device());
-    launch(kName, sine_backward_kernel<T>, cover.grid(), kMapThreads, 0, scope.stream(), cover, g.data<T>(),
-           x.data<T>(), bias.data<T>(), frequency.data<T>(), grads.x.data<T>(), sums);
-    sum_partials(kName, sums, cover.parts, cover.columns, cover.columns, grads.bias.data<T>(), scope.stream());
-    sum_partials(kName, sums + cover.parts * cover.columns, cover.parts, cover.columns, cover.columns,
-                 grads.frequency.data<T>(), scope.stream());
+    launch(kName, sine_backward_kernel<T>, runs.grid(), kMapThreads, 0, scope.stream(), runs, g.data<T>(), x.data<T>(),
+           bias.data<T>(), frequency.data<T>(), grads.x.data<T>(), sums);
+    sum_partials(kName, sums, runs.runs, runs.rows, runs.rows, grads.bias.data<T>(), scope.stream());
+    sum_partials(kName, sums + runs.runs * runs.rows, runs.runs, runs.rows, runs.rows, grads.frequency.data<T>(),
+                 scope.stream());
   });
 }
 
-void decay_window(const DecayWindow& window, bool backward, const Tensor& x, const Tensor& y) {
-  if (x.numel() == 0) return;
+void decay_window(const DecayWindow& window, const Tensor& x, const Tensor& y) {
   dispatch_float("decay_window", x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const int64_t rows = x.size(0), columns = x.size(1);
-    const int64_t tiles = (rows + kTile - 1) / kTile * ((columns + kTile - 1) / kTile);
+    const bool aligned = is_aligned(x.data<T>()) && is_aligned(y.data<T>()) && is_aligned(window.time.data<T>());
+    const RowRuns runs(x.size(0), x.size(1), aligned);
     const DeviceScope scope(x.device());
-    launch("decay_window", window_kernel<T>, dim3(static_cast<unsigned>(tiles)), dim3(kTile, kTileRows), 0,
-           scope.stream(), rows, columns, x.data<T>(), window.time.data<T>(), window.decay.data<T>(),
-           static_cast<T>(window.shift), !backward, y.data<T>());
+    launch("decay_window", window_kernel<T>, runs.grid(), kMapThreads, 0, scope.stream(), runs, x.data<T>(),
+           window.time.data<T>(), window.decay.data<T>(), static_cast<T>(window.shift), y.data<T>());
   });
 }
 

@@ -4,6 +4,7 @@
 #include <halo/autograd/dropout.h>
 #include <halo/autograd/gated_long_conv.h>
 #include <halo/autograd/gelu_linear.h>
+#include <halo/autograd/grad_mode.h>
 #include <halo/autograd/long_conv.h>
 #include <halo/autograd/matmul.h>
 #include <halo/autograd/residual_norm.h>
@@ -35,24 +36,25 @@ Tensor HyenaOperator::forward(const Tensor& u) {
   return forward_without_biases(linear(used, in_proj_.weight)) + out_proj_.bias;
 }
 
-Tensor HyenaOperator::forward_without_biases(const Tensor& projections) {
+Tensor HyenaOperator::forward_without_biases(const Tensor& projections, const Tensor& filter_hidden) {
+  const Tensor filters =
+      filter_hidden.defined() ? filter_fn_.filters_from(filter_hidden) : filter_fn_.filters(projections.size(1));
   const bool fused = options_.order == 2 && options_.short_filter <= TokenFilterProblem::kMaxKernel &&
                      !(is_training() && options_.dropout > 0) && projections.dtype() != DType::BFloat16 &&
                      projections.dtype() != DType::Float16;
   if (!fused) {
-    const Tensor mixed = recurrence((projections + in_proj_.bias).transpose(1, 2)).transpose(1, 2);
+    const Tensor mixed = recurrence((projections + in_proj_.bias).transpose(1, 2), filters).transpose(1, 2);
     return linear(mixed, out_proj_.weight);
   }
-  const Tensor filters = filter_fn_.filters(projections.size(1));
   const Tensor mixed = gated_long_conv(projections, in_proj_.bias, short_filter_.weight, short_filter_.bias,
                                        filters.flatten(0, 1), filter_fn_.skips().flatten(), filter_fn_.use_of(filters));
   return linear(mixed, out_proj_.weight);
 }
 
-Tensor HyenaOperator::recurrence(const Tensor& projected) {
+Tensor HyenaOperator::recurrence(const Tensor& projected, const Tensor& filters) {
   const int64_t order = options_.order;
   const auto x = split(causal_conv1d(projected, short_filter_.weight, short_filter_.bias), options_.d_model, 1);
-  const Tensor filters = filter_fn_.filters(projected.size(2)), skips = filter_fn_.skips();
+  const Tensor skips = filter_fn_.skips();
   const bool drops = is_training() && options_.dropout > 0;
   Tensor v = x.back();
   for (int64_t i = order - 1; i >= 1; --i) {
@@ -131,9 +133,9 @@ HyenaLM::Block::Block(const HyenaLMOptions& o, double dropout)
       mlp(register_module("mlp", Mlp(o))),
       norm2(register_module("norm2", nn::LayerNorm(o.mixer.d_model, o.layer_norm_eps))) {}
 
-HyenaLM::Branch HyenaLM::Block::step(const Branch& x, Tensor& residual) {
+HyenaLM::Branch HyenaLM::Block::step(const Branch& x, Tensor& residual, const Tensor& filter_hidden) {
   const Tensor projections = add_and_norm(x, dropout1, residual, norm1, is_training(), &mixer.in_proj());
-  const Branch mixed{mixer.forward_without_biases(projections), mixer.out_proj().bias};
+  const Branch mixed{mixer.forward_without_biases(projections, filter_hidden), mixer.out_proj().bias};
   const Tensor hidden = add_and_norm(mixed, dropout2, residual, norm2, is_training(), &mlp.fc1);
   return {mlp.forward_without_biases(hidden), mlp.fc2.bias};
 }
@@ -182,9 +184,15 @@ Tensor HyenaLM::hidden(const Tensor& ids) {
   if (ids.rank() != 2 || ids.size(1) > options_.mixer.l_max) {
     fail("HyenaLM: ids expected [B, L] with L up to l_max ", options_.mixer.l_max, ", got ", ids.shape());
   }
+  // In training the filters' networks of all layers run as one. In inference each layer keeps its filters.
+  std::vector<HyenaFilter*> filter_fns;
+  for (Block* block : backbone_.layers) filter_fns.push_back(&block->mixer.filter_fn());
+  std::vector<Tensor> filter_hidden(filter_fns.size());
+  if (grad_enabled()) filter_hidden = HyenaFilter::hidden(filter_fns, ids.size(1));
   Branch x{backbone_.embeddings.word_embeddings(ids)};
   Tensor residual;
-  for (Block* block : backbone_.layers) x = block->step(x, residual);
+  std::size_t layer = 0;
+  for (Block* block : backbone_.layers) x = block->step(x, residual, filter_hidden[layer++]);
   return add_and_norm(x, options_.resid_dropout, residual, backbone_.ln_f, is_training());
 }
 

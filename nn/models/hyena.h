@@ -43,6 +43,11 @@ class HyenaFilter : public nn::Module {
   /// The first `length` taps of each filter: [order - 1, d_model, length]. Where nothing is recorded they are kept
   /// (those of one length, 64 MiB at most) until a parameter changes: do not change them.
   Tensor filters(int64_t length);
+  /// What the networks of several layers, all of the same options, make of the first `length` positions before their
+  /// last linear map, in one product a step for all of them: [filter_order, length] each.
+  static std::vector<Tensor> hidden(const std::vector<HyenaFilter*>& layers, int64_t length);
+  /// The filters from this layer's hidden(): the same as filters(), but for rounding.
+  Tensor filters_from(const Tensor& hidden);
   /// Again for what filters() returned and keeps.
   WeightUse use_of(const Tensor& filters) const;
   /// The skip weights: [order - 1, d_model].
@@ -62,14 +67,11 @@ class HyenaFilter : public nn::Module {
   };
   struct Sine : nn::Module {
     explicit Sine(const Tensor& frequencies) : freq(register_parameter("freq", frequencies)) {}
-    Tensor forward(const Tensor& x) override;
-    Tensor forward(const Tensor& x, const Tensor& bias);  ///< of x + bias
-    Tensor& freq;
+    Tensor& freq;  ///< [1, filter_order]
   };
   /// Linear, sine, ..., linear; the sines share their frequencies.
   struct ImplicitFilter : nn::Module {
     explicit ImplicitFilter(const HyenaOptions& options);
-    Tensor forward(const Tensor& x) override;
     int layers = 0;  ///< registered so far
     std::vector<nn::Linear*> linears;
     std::vector<Sine*> sines;
@@ -77,8 +79,7 @@ class HyenaFilter : public nn::Module {
   };
   /// [(order - 1) d_model, ...] to [order - 1, d_model, ...].
   Tensor by_order(const Tensor& bank) const;
-  Tensor compute(int64_t length);
-  /// All that compute() reads.
+  /// All that filters() are made of.
   std::vector<Tensor> sources() const;
   struct Memory;
 
@@ -98,13 +99,14 @@ class HyenaOperator : public nn::Module {
   explicit HyenaOperator(const HyenaOptions& options);
   Tensor forward(const Tensor& u) override;
   /// From in_proj's products, without its bias, to the result without the bias of the last projection: what stands
-  /// before and after adds them for nothing.
-  Tensor forward_without_biases(const Tensor& projections);
+  /// before and after adds them for nothing. `filter_hidden`: of HyenaFilter::hidden, where it is known.
+  Tensor forward_without_biases(const Tensor& projections, const Tensor& filter_hidden = {});
   nn::Linear& in_proj() { return in_proj_; }
   nn::Linear& out_proj() { return out_proj_; }
+  HyenaFilter& filter_fn() { return filter_fn_; }
 
  private:
-  Tensor recurrence(const Tensor& projected);
+  Tensor recurrence(const Tensor& projected, const Tensor& filters);
 
   HyenaOptions options_;
   nn::Linear& in_proj_;
@@ -162,7 +164,7 @@ class HyenaLM : public nn::Module {
   struct Block : nn::Module {
     Block(const HyenaLMOptions& options, double dropout);
     /// Adds `x` to `residual`, and returns what is to be added next.
-    Branch step(const Branch& x, Tensor& residual);
+    Branch step(const Branch& x, Tensor& residual, const Tensor& filter_hidden);
     double dropout1, dropout2;
     HyenaOperator& mixer;
     nn::LayerNorm& norm1;

@@ -56,10 +56,6 @@ HyenaFilter::Modulation::Modulation(const HyenaOptions& o)
                                                 std::log(o.decay_target) / o.fast_decay, bank_size(o))
                                            .reshape({1, 1, bank_size(o)}))) {}
 
-Tensor HyenaFilter::Sine::forward(const Tensor& x) { return sin(freq * x); }
-
-Tensor HyenaFilter::Sine::forward(const Tensor& x, const Tensor& bias) { return bias_sine(x, bias, freq.flatten()); }
-
 HyenaFilter::ImplicitFilter::ImplicitFilter(const HyenaOptions& o) {
   const Tensor frequencies = full({1, o.filter_order}, o.w);
   const auto add = [this]<class Layer>(Layer&& layer) {
@@ -70,13 +66,6 @@ HyenaFilter::ImplicitFilter::ImplicitFilter(const HyenaOptions& o) {
     sines.push_back(add(Sine(frequencies)));
   }
   last = add(nn::Linear(o.filter_order, bank_size(o), false));
-}
-
-Tensor HyenaFilter::ImplicitFilter::forward(const Tensor& x) {
-  Tensor h = x;
-  for (std::size_t i = 0; i < linears.size(); ++i)
-    h = sines[i]->forward(linear(h, linears[i]->weight), linears[i]->bias);
-  return (*last)(h);
 }
 
 /// The filters that inference asked for last, and what they were computed from.
@@ -97,7 +86,7 @@ struct HyenaFilter::Memory {
       return kept_;
     }
     kept_ = {};
-    const Tensor result = from.compute(length);
+    const Tensor result = from.filters_from(hidden({&from}, length)[0]);
     const auto is_private = [](const Source& s) { return s.storage.lock()->is_private(); };
     if (result.nbytes() > kMostBytes || !std::ranges::all_of(now, is_private)) return result;
     kept_ = result;
@@ -151,18 +140,36 @@ Tensor HyenaFilter::by_order(const Tensor& bank) const {
 }
 
 Tensor HyenaFilter::filters(int64_t length) {
-  if (length < 0 || length > options_.l_max) {
-    fail("HyenaFilter: length expected at most l_max ", options_.l_max, ", got ", length);
-  }
-  if (grad_enabled() || cuda::recording_graph()) return compute(length);
+  if (grad_enabled() || cuda::recording_graph()) return filters_from(hidden({this}, length)[0]);
   return memory_->filters(*this, length);
 }
 
-Tensor HyenaFilter::compute(int64_t length) {
-  const Tensor h = implicit_filter_(pos_emb_.z.slice(1, 0, length).select(0, 0));
-  if (!options_.modulate) return by_order(h.transpose(0, 1));
-  return by_order(
-      decay_window(h, pos_emb_.t.slice(1, 0, length).flatten(), modulation_.deltas.flatten(), options_.shift));
+std::vector<Tensor> HyenaFilter::hidden(const std::vector<HyenaFilter*>& layers, int64_t length) {
+  if (layers.empty()) return {};
+  const int64_t l_max = layers[0]->options_.l_max;
+  if (length < 0 || length > l_max) fail("HyenaFilter: length expected at most l_max ", l_max, ", got ", length);
+  // What `member` gives of every layer, along a new first axis.
+  const auto all = [&](auto&& member) {
+    if (layers.size() == 1) return member(*layers[0]).unsqueeze(0);
+    std::vector<Tensor> tensors;
+    for (HyenaFilter* layer : layers) tensors.push_back(member(*layer));
+    return stack(tensors);
+  };
+  const Tensor frequency = all([](HyenaFilter& f) { return f.implicit_filter_.sines[0]->freq.flatten(); });
+  Tensor x = all([=](HyenaFilter& f) { return f.pos_emb_.z.slice(1, 0, length).select(0, 0); }).transpose(1, 2);
+  for (std::size_t i = 0; i < layers[0]->implicit_filter_.linears.size(); ++i) {
+    const Tensor weight = all([=](HyenaFilter& f) { return f.implicit_filter_.linears[i]->weight; });
+    const Tensor bias = all([=](HyenaFilter& f) { return f.implicit_filter_.linears[i]->bias; });
+    x = bias_sine(matmul(weight, x), bias, frequency);
+  }
+  return unbind(x);
+}
+
+Tensor HyenaFilter::filters_from(const Tensor& hidden) {
+  const Tensor bank = matmul(implicit_filter_.last->weight, hidden);
+  if (!options_.modulate) return by_order(bank);
+  const Tensor time = pos_emb_.t.slice(1, 0, hidden.size(1)).flatten();
+  return by_order(decay_window(bank, time, modulation_.deltas.flatten(), options_.shift));
 }
 
 WeightUse HyenaFilter::use_of(const Tensor& filters) const {

@@ -49,9 +49,9 @@ const std::vector<OpCase>& op_cases() {
       {"gelu_linear_tanh",
        {{3, 4}, {4}, {2, 4}},
        [](const Tensors& in) { return gelu_linear(in[0], in[1], in[2], GeluForm::Tanh); }},
-      {"bias_sine", {{5, 3}, {3}, {3}}, [](const Tensors& in) { return bias_sine(in[0], in[1], in[2]); }},
+      {"bias_sine", {{2, 3, 5}, {2, 3}, {2, 3}}, [](const Tensors& in) { return bias_sine(in[0], in[1], in[2]); }},
       {"decay_window",
-       {{5, 3}},
+       {{3, 5}},
        [](const Tensors& in) {
          return decay_window(in[0], linspace(0, 1, 5).to(in[0].dtype()), linspace(-3, -1, 3).to(in[0].dtype()), 0.05);
        }},
@@ -85,6 +85,12 @@ const std::vector<OpCase>& op_cases() {
        [](const Tensors& in) {
          const auto parts = split(in[0], 3);
          return parts[0] * parts[1] + sum(chunk(in[0], 2, 0)[1]) * parts[2];
+       }},
+      {"unbind",
+       {{2, 3, 2}},
+       [](const Tensors& in) {
+         const auto parts = unbind(in[0], -2);
+         return parts[0] * parts[2];
        }},
       {"flip",
        {{2, 3, 2}},
