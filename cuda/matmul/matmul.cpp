@@ -3,6 +3,7 @@
 #include <halo/ops/unary_backend.h>
 
 #include "cublaslt.h"
+#include "few_rows.h"
 #include "split_gemm.h"
 #include "tiled.h"
 
@@ -21,7 +22,7 @@ void scale(const GemmProblem& p, const Tensor& c) {
 void gemm(const GemmProblem& problem, const Tensor& a, const Tensor& b, const Tensor& c) {
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
   if (problem.k == 0) return scale(problem, c);
-  if (split_gemm(problem, a, b, c) || cublaslt_gemm(problem, a, b, c)) return;
+  if (few_rows_gemm(problem, a, b, c) || split_gemm(problem, a, b, c) || cublaslt_gemm(problem, a, b, c)) return;
   tiled_gemm(problem, a, b, c);
 }
 

@@ -205,6 +205,9 @@ int kernel_sums(const RowBackward<T>& a) {
 
 template <class T>
 void rows_forward(const char* name, const RowForward<T>& a, cudaStream_t stream) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (few_rows_forward(name, a, stream)) return;
+  }
   const bool packs = pack_rows<T>(a.length, a.x, a.x_bias, a.residual, a.weight, a.bias, a.sum, a.y);
   with_forward_row<T>(a.rows, a.length, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
     launch(name, rows_forward_kernel<Row>, t.blocks(), Teams::kThreads, 0, stream, t, a);

@@ -37,6 +37,10 @@ struct RowForward {
 template <class T>
 void rows_forward(const char* name, const RowForward<T>& args, cudaStream_t stream);
 
+/// rows_forward for up to four rows that are whole packs, aligned, and of at most 2048 elements. False, and nothing
+/// done, for others.
+bool few_rows_forward(const char* name, const RowForward<float>& args, cudaStream_t stream);
+
 /// `x` is what was normalised. `g_x`, a gradient that reaches it past the norm, is added; null: 0. Null results are not
 /// wanted.
 template <class T>

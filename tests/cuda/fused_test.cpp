@@ -52,6 +52,21 @@ TEST_F(FusedGpu, ResidualNormLinear) {
           {5e-6, 1e-12});
 }
 
+TEST_F(FusedGpu, LayerNormOfFewRows) {
+  const Operation f = with_gradients([](const Tensors& in) {
+    const auto [sum, normed] = residual_norm(in[0], in[1], in[2], in[3], in[4]);
+    return Tensors{sum, normed};
+  });
+  for (const int64_t rows : {1, 4}) {
+    for (const int64_t length : {16, 20, 256, 1000, 2048, 2052}) {
+      const Tensor x = randn({rows, length}) + 3.0, row = randn({length}), none{};
+      const std::string name = concat("residual_norm ", rows, " ", length);
+      compare(name, {x, row, randn({rows, length}), row, row}, f, {5e-6, 1e-12});
+      compare(name + " alone", {x, none, none, none, none}, f, {5e-6, 1e-12});
+    }
+  }
+}
+
 TEST_F(FusedGpu, LayerNormOfManyRows) {
   const Operation f = with_gradients([](const Tensors& in) { return Tensors{layer_norm(in[0], {96}, in[1], in[2])}; });
   compare("layer_norm", {randn({20011, 96}), randn({96}), randn({96})}, f, {5e-6, 1e-12});
@@ -72,10 +87,13 @@ TEST_F(FusedGpu, GeluLinear) {
 
 TEST_F(FusedGpu, FilterPasses) {
   for (int64_t width : {1, 6, 64, 67}) {
-    compare(concat("bias_sine ", width), {randn({3011, width}), randn({width}), randn({width})},
-            with_gradients([](const Tensors& in) { return Tensors{bias_sine(in[0], in[1], in[2])}; }), {5e-6, 1e-12});
+    for (int64_t length : {1, 333, 4096, 9004}) {
+      compare(concat("bias_sine ", width, " ", length),
+              {randn({2, width, length}), randn({2, width}), randn({2, width})},
+              with_gradients([](const Tensors& in) { return Tensors{bias_sine(in[0], in[1], in[2])}; }), {5e-6, 1e-12});
+    }
     const Tensor time = linspace(0, 1, 333), decay = linspace(-10, -1, width);
-    compare(concat("decay_window ", width), {randn({333, width})}, with_gradients([=](const Tensors& in) {
+    compare(concat("decay_window ", width), {randn({width, 333})}, with_gradients([=](const Tensors& in) {
               const auto like = [&](const Tensor& t) { return t.to(in[0].dtype()).to(in[0].device()); };
               return Tensors{decay_window(in[0], like(time), like(decay), 0.05)};
             }));

@@ -1,4 +1,5 @@
-// The float32-accurate matrix product on tensor cores, called directly, against float64 on the CPU.
+// The float32 matrix products on tensor cores and of few rows, called directly, against float64 on the CPU.
+#include <halo/cuda/matmul/few_rows.h>
 #include <halo/cuda/matmul/split_gemm.h>
 
 #include <array>
@@ -186,6 +187,43 @@ TEST_F(SplitGemm, WhatItLeavesToOthers) {
   EXPECT_FALSE(cuda::split_gemm(small.problem(), a.to(float64), b.to(float64), c.to(float64), true));
   const PrecisionGuard guard(Precision::TF32);
   EXPECT_FALSE(cuda::split_gemm(small.problem(), a, b, c, true));
+}
+
+class FewRows : public testing::Gpu {};
+
+TEST_F(FewRows, IntegersAreExact) {
+  for (const int64_t rows : {1, 2, 3, 4}) {
+    for (const auto& [n, k] :
+         {std::array<int64_t, 2>{1, 4}, {7, 128}, {64, 132}, {515, 256}, {257, 1024}, {16, 5000}, {12, 0}}) {
+      for (const double beta : {0.0, -2.0}) {
+        const Case one{.m = rows, .n = n, .k = k, .transpose_b = true, .gap = {4, 8, 3}, .alpha = 0.5, .beta = beta};
+        const Tensor a = random_integers(one.a_shape()), b = random_integers(one.b_shape());
+        const Tensor c = random_integers(one.c_shape()), there = c.to(Device::cuda()).clone();
+        ASSERT_TRUE(cuda::few_rows_gemm(one.problem(), a.to(Device::cuda()), b.to(Device::cuda()), there));
+        const Tensor got = there.to(Device::cpu()), expected = one.expected(a, b, c);
+        EXPECT_TRUE(same(got, expected)) << rows << ' ' << n << ' ' << k << ' ' << beta;
+        EXPECT_FALSE(same(got + 1.0, expected));
+      }
+    }
+  }
+}
+
+TEST_F(FewRows, WhatItLeavesToOthers) {
+  const auto takes = [](const Case& one, DType dtype = float32) {
+    const TensorOptions gpu{.dtype = dtype, .device = Device::cuda()};
+    return cuda::few_rows_gemm(one.problem(), zeros(one.a_shape(), gpu), zeros(one.b_shape(), gpu),
+                               zeros(one.c_shape(), gpu));
+  };
+  const Case one{.m = 2, .n = 8, .k = 8, .transpose_b = true};
+  EXPECT_TRUE(takes(one));
+  EXPECT_FALSE(takes(one, float64));
+  EXPECT_FALSE(takes({.m = 5, .n = 8, .k = 8, .transpose_b = true}));
+  EXPECT_FALSE(takes({.m = 2, .n = 8, .k = 8, .batch = 2, .transpose_b = true}));
+  EXPECT_FALSE(takes({.m = 2, .n = 8, .k = 8}));
+  EXPECT_FALSE(takes({.m = 2, .n = 8, .k = 8, .transpose_a = true, .transpose_b = true}));
+  EXPECT_FALSE(takes({.m = 2, .n = 8, .k = 7, .transpose_b = true}));
+  EXPECT_FALSE(takes({.m = 2, .n = 8, .k = 8, .transpose_b = true, .gap = {0, 1, 0}}));
+  EXPECT_FALSE(takes({.m = 1, .n = 2048, .k = 2048, .transpose_b = true}));
 }
 
 TEST_F(SplitGemm, LinearAndItsGradients) {
