@@ -7,9 +7,9 @@ Both sides run the same way: fresh random data, one run captured in a CUDA graph
 they would fit; 20 runs a graph and a warm L2 for the batch-1 layers `b1_*`, whose forward finds the weights laid out, as
 inference keeps them), medians of at least five replays. PyTorch runs with cuDNN's benchmark mode on, contiguous and
 channels_last; its figure is the better layout. A layout that the problem file's own times show to be slower than the other by a
-third or more is left out (--all-layouts: it is not). cuDNN's search can take minutes for one problem, so it first tries a few
-plans; where the problem file knows a better time than that gives, a process of its own searches all. Errors are relative
-Frobenius errors of sampled outputs against float64.
+third or more is left out. cuDNN's search among ten plans, PyTorch's own limit, can take a minute for one problem, so it tries
+four; where the problem file knows a better time than that gives, PyTorch is credited with the file's ("torch_recalled").
+--full does neither. Errors are relative Frobenius errors of sampled outputs against float64.
 Rows are kept problem by problem. Several GPUs: one call each, with part of the problems and the same result file.
 """
 import argparse
@@ -62,12 +62,12 @@ class Problem:
     def known(self, which, precision, layout):
         return self.known_ms.get(precision, {}).get(f"{SHORT[which]}_{layout}")
 
-    def layouts(self, which, precision, everything):
+    def layouts(self, which, precision, full):
         """The layouts that may be PyTorch's better one."""
         if self.rank == 1:
             return ["nchw"]
         known = {layout: self.known(which, precision, layout) for layout in ("nchw", "cl")}
-        if everything or None in known.values():
+        if full or None in known.values():
             return list(known)
         return [layout for layout in known if known[layout] < 4 / 3 * min(known.values())]
 
@@ -138,36 +138,26 @@ def sampled_error(problem, which, x, w, g):
     return float((got.double() - right).norm() / right.norm())
 
 
-def full_search(problems, problem, which, precision, layout):
-    """PyTorch's time after a search among all plans, by a process of its own: searches are remembered within one."""
-    command = [sys.executable, __file__, problem.id, "--problems", problems, "--full-search", which, precision, layout]
-    try:
-        return float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=90).stdout.split()[-1])
-    except (subprocess.SubprocessError, ValueError, IndexError) as error:
-        print(f"{problem.id} {which} {precision} {layout}: no full search: {str(error)[:200]}", file=sys.stderr)
-        return math.inf
-
-
-def time_torch(problems, problem, passes, precision, errors, everything, plans=None):
+def time_torch(problem, passes, precision, errors, full):
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(precision, torch.float32)
     rows = {which: {"torch_nchw_ms": None, "torch_cl_ms": None, "torch_error": None} for which in passes}
-    wanted = {which: problem.layouts(which, precision, everything) for which in passes}
+    wanted = {which: problem.layouts(which, precision, full) for which in passes}
     for layout in ("nchw", "cl"):
         of_layout = [which for which in passes if layout in wanted[which]]
         if not of_layout:
             continue
         try:
-            torch.backends.cudnn.benchmark_limit = FEW_PLANS
             x, w, g = problem.tensors(dtype, layout)
             small = (x.nbytes + w.nbytes + g.nbytes) < 4 * FLUSH_BYTES
             for which in of_layout:
                 known = problem.known(which, precision, layout)
-                torch.backends.cudnn.benchmark_limit = plans or (FEW_PLANS if known else ALL_PLANS)
+                torch.backends.cudnn.benchmark_limit = FEW_PLANS if known and not full else ALL_PLANS
                 ms = median_ms(lambda: problem.run(which, x, w, g), problem.warm, small)
-                if known and not plans and ms > 1.04 * known:
-                    ms = min(ms, full_search(problems, problem, which, precision, layout))
+                if known and not full and ms > 1.04 * known:
+                    ms = known
+                    rows[which]["torch_recalled"] = True
                 rows[which][f"torch_{layout}_ms"] = ms
                 if errors and layout == "nchw":
                     rows[which]["torch_error"] = sampled_error(problem, which, x, w, g)
@@ -234,20 +224,13 @@ def main():
     parser.add_argument("--program", default="build/bin/halo_bench_conv")
     parser.add_argument("--out", default="bench/results/h200_conv.json")
     parser.add_argument("--commit", default="")
-    parser.add_argument("--all-layouts", action="store_true", help="time PyTorch in both layouts, always")
+    parser.add_argument("--full", action="store_true", help="time PyTorch in both layouts, with cuDNN's whole search")
     parser.add_argument("--torch-errors", action="store_true", help="also measure PyTorch's own errors")
-    parser.add_argument("--full-search", nargs=3, metavar=("PASS", "PRECISION", "LAYOUT"), help=argparse.SUPPRESS)
     parser.add_argument("--portable", action="store_true",
                         help="also force the kernels for GPUs before and after Hopper (dense problems, fp32)")
     args = parser.parse_args()
     problems = [Problem(line) for line in json.load(open(args.problems))["problems"]
                 if not args.ids or line["id"] in args.ids or line["id"].split("_")[0] in args.ids]
-    if args.full_search:
-        which, precision, layout = args.full_search
-        problems[0].layouts = lambda *_: [layout]
-        row = time_torch(args.problems, problems[0], [which], precision, False, False, ALL_PLANS)[which]
-        print(row[f"torch_{layout}_ms"])
-        return
     about = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}: " \
             "medians in ms, both sides timed in the same call"
     rows = []
@@ -266,7 +249,7 @@ def main():
                     portable[(name, which)] = row
         for problem in problems:
             first = len(rows)
-            timed = time_torch(args.problems, problem, args.passes, precision, args.torch_errors, args.all_layouts)
+            timed = time_torch(problem, args.passes, precision, args.torch_errors, args.full)
             for which in args.passes:
                 ours = halo.get((problem.id, which), {})
                 rows.append({"id": problem.id, "pass": which, "precision": precision, "halo_ms": ours.get("ms"),
