@@ -59,24 +59,28 @@ Losses losses(const char* op, const ClassLoss& loss, const Tensor& x, const Tens
   return {recorded, result.counted};
 }
 
-Tensor reduced(const Losses& losses, Reduction reduction) {
+Tensor reduced(const char* op, const Losses& losses, Reduction reduction) {
   if (reduction == Reduction::None) return losses.loss;
-  const Tensor total = losses.loss.sum();
-  if (reduction == Reduction::Sum) return total;
-  const Tensor divisor = sum(losses.counted), one = ones({}, divisor.options());
-  return total / where(eq(divisor, zeros({}, divisor.options())), one, divisor);
+  if (reduction == Reduction::Sum) return losses.loss.sum();
+  const auto result = ops::mean_loss(losses.loss, losses.counted);
+  return record(op, {losses.loss}, result.mean,
+                [share = result.share, shape = losses.loss.shape()](const Tensor& g, const BackwardContext&) {
+                  return std::vector<Tensor>{(g * share).expand(shape)};
+                });
 }
 
 }  // namespace
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options) {
   const ClassLoss loss{.ignore_index = options.ignore_index, .label_smoothing = options.label_smoothing};
-  return reduced(losses("cross_entropy", loss, input, target, options.weight), options.reduction);
+  constexpr const char* op = "cross_entropy";
+  return reduced(op, losses(op, loss, input, target, options.weight), options.reduction);
 }
 
 Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& options) {
   const ClassLoss loss{.log_probabilities = true, .ignore_index = options.ignore_index};
-  return reduced(losses("nll_loss", loss, input, target, options.weight), options.reduction);
+  constexpr const char* op = "nll_loss";
+  return reduced(op, losses(op, loss, input, target, options.weight), options.reduction);
 }
 
 }  // namespace halo

@@ -101,6 +101,7 @@ std::vector<Case> cases(Device device, DType dtype) {
   const Tensor taps = randn({1024, 4}, {.device = device}).to(dtype);
   const double element = static_cast<double>(size_of(dtype));
   const Tensor row = list.full(1024), channel = list.full(96), wide_row = list.full(8192);
+  const Tensor short_row = list.full(256);
   const Tensor mean = zeros({96}, options), variance = ones({96}, options);
   const Tensor labels = randint(0, 1024, {65536}).to(device), tokens = randint(0, 16, {1 << 18}).to(device);
 
@@ -134,6 +135,8 @@ std::vector<Case> cases(Device device, DType dtype) {
   list.both("layer_norm", rows, 2, 3, [=](const Tensor& x) { return layer_norm(x, {1024}, row, row); });
   list.both("layer_norm of long rows", wide, 2, 3,
             [=](const Tensor& x) { return layer_norm(x, {8192}, wide_row, wide_row); });
+  list.both("layer_norm of short rows", {262144, 256}, 2, 3,
+            [=](const Tensor& x) { return layer_norm(x, {256}, short_row, short_row); });
   list.both("group_norm", images, 2, 3, [=](const Tensor& x) { return group_norm(x, 8, channel, channel); });
   list.both("batch_norm", images, 3, 5,
             [=](const Tensor& x) { return batch_norm(x, mean, variance, channel, channel, {.training = true}); });
@@ -151,6 +154,12 @@ std::vector<Case> cases(Device device, DType dtype) {
   list.add("residual_norm", rows, 4, [=](const Tensor& x) {
     const Tensor residual = x.clone();
     return [=] { return residual_norm(x, row, residual, row, row).normed; };
+  });
+  list.add("residual_norm backward", rows, 4, [=](const Tensor& x) {
+    const Tensor leaf = x.detach().requires_grad_();
+    const auto y = residual_norm(leaf, row, x.detach(), row, row);
+    const Tensor g = ones_like(y.sum);
+    return [=] { return grad({y.sum, y.normed}, {leaf}, {g, g}, {.retain_graph = true})[0]; };
   });
   list.add("embedding", {1 << 18, 256}, 1, [=](const Tensor& x) {
     const Tensor table = x.slice(0, 0, 16).contiguous();

@@ -91,6 +91,7 @@ void cross_entropy_backward(const char*, const ClassLoss&, const Tensor&, const 
                             const Tensor&, const Tensor&) {
   absent();
 }
+void mean_loss(const Tensor&, const Tensor&, const Tensor&, const Tensor&) { absent(); }
 void pair_loss(PairLoss, double, Reduction, const Tensor&, const Tensor&, const Tensor&) { absent(); }
 void pair_loss_backward(PairLoss, double, bool, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
   absent();

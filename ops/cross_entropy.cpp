@@ -60,4 +60,16 @@ Tensor cross_entropy_backward(const char* op, const ClassLoss& options, const Te
   return dx;
 }
 
+MeanLoss mean_loss(const Tensor& loss, const Tensor& counted) {
+  constexpr const char* op = "mean_loss";
+  check_same_dtype_and_device(op, {{"loss", loss}, {"counted", counted}});
+  if (loss.shape() != counted.shape()) {
+    fail(op, ": counted expected shape ", loss.shape(), ", got ", counted.shape());
+  }
+  const MeanLoss result{empty({}, loss.options()), empty({}, loss.options())};
+  run_backend<HalfKernels::Cuda>(op, loss.device(), cpu::mean_loss, cuda::mean_loss, view::dense(loss),
+                                 view::dense(counted), writes(result.mean), writes(result.share));
+  return result;
+}
+
 }  // namespace halo::ops

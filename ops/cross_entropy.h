@@ -29,5 +29,13 @@ ClassLossResult cross_entropy(const char* op, const ClassLoss& options, const Te
 Tensor cross_entropy_backward(const char* op, const ClassLoss& options, const Tensor& x, const Tensor& target,
                               const Tensor& weight, const Tensor& lse, const Tensor& g);
 
+/// The mean of losses, sum(loss) / sum(counted), and the share 1 / sum(counted) that each has in it, both of rank 0; of
+/// nothing that counts 0 and 1.
+struct MeanLoss {
+  Tensor mean, share;
+};
+/// `loss` and `counted` as ClassLossResult has them.
+MeanLoss mean_loss(const Tensor& loss, const Tensor& counted);
+
 }  // namespace ops
 }  // namespace halo

@@ -19,6 +19,8 @@ void cross_entropy(const char* op, const ClassLoss& options, const Tensor& x, co
 /// dx[c] = g (sum(q) p[c] - q[c]) with p = exp(x - lse), or 0 where x holds log probabilities.
 void cross_entropy_backward(const char* op, const ClassLoss& options, const Tensor& x, const Tensor& target,
                             const Tensor& weight, const Tensor& lse, const Tensor& g, const Tensor& dx);
+/// See ops/cross_entropy.h; operands dense, sums in float64, in a fixed order.
+void mean_loss(const Tensor& loss, const Tensor& counted, const Tensor& mean, const Tensor& share);
 }  // namespace halo::cpu
 
 namespace halo::cuda {
@@ -26,4 +28,5 @@ void cross_entropy(const char* op, const ClassLoss& options, const Tensor& x, co
                    const Tensor& weight, const Tensor& loss, const Tensor& lse, const Tensor& counted);
 void cross_entropy_backward(const char* op, const ClassLoss& options, const Tensor& x, const Tensor& target,
                             const Tensor& weight, const Tensor& lse, const Tensor& g, const Tensor& dx);
+void mean_loss(const Tensor& loss, const Tensor& counted, const Tensor& mean, const Tensor& share);
 }  // namespace halo::cuda

@@ -57,8 +57,13 @@ void backward_in_parts(const ResidualNormProblem& p, const ResidualNormResult& r
   On::reduce(ReduceOp::Sum, view::transpose(view::reshape(grads.sum, {p.rows, p.length}), 0, 1), 1, grads.x_bias);
 }
 
-bool in_one_kernel(const ResidualNormProblem& p, const Tensor& t) {
-  return t.device().is_cuda() && t.numel() > 0 && cuda::residual_norm_fits(p);
+/// One kernel, which takes half types as they are, or parts, which would round them in between.
+template <class... Args>
+void run(const char* op, const ResidualNormProblem& p, const Tensor& t, void (*cpu)(Args...),
+         void (*cuda_parts)(Args...), void (*cuda_kernel)(Args...), auto&&... args) {
+  const bool in_one_kernel = t.device().is_cuda() && t.numel() > 0 && cuda::residual_norm_fits(p);
+  if (in_one_kernel) return run_backend<HalfKernels::Cuda>(op, t.device(), cpu, cuda_kernel, p, args...);
+  run_backend(op, t.device(), cpu, cuda_parts, p, args...);
 }
 
 }  // namespace
@@ -73,11 +78,13 @@ ResidualNormResult residual_norm_forward(const ResidualNormProblem& p, const Res
   check(op, "weight", t.weight, p.length);
   check(op, "bias", t.bias, p.length);
   const auto like = [&](const Shape& shape) { return empty(shape, t.x.options()); };
-  const ResidualNormResult result{like(t.x.shape()), like(t.x.shape()), like({p.rows}), like({p.rows})};
+  const TensorOptions statistics{is_half(t.x.dtype()) ? DType::Float32 : t.x.dtype(), t.x.device()};
+  const ResidualNormResult result{like(t.x.shape()), like(t.x.shape()), empty({p.rows}, statistics),
+                                  empty({p.rows}, statistics)};
   const ResidualNormTensors dense{view::dense(t.x), dense_or_undefined(t.x_bias), dense_or_undefined(t.residual),
                                   dense_or_undefined(t.weight), dense_or_undefined(t.bias)};
-  const auto on_cuda = in_one_kernel(p, t.x) ? cuda::residual_norm_forward : forward_in_parts<OnCuda>;
-  run_backend("residual_norm_forward", t.x.device(), forward_in_parts<OnCpu>, on_cuda, p, dense, writes(result));
+  run("residual_norm_forward", p, t.x, forward_in_parts<OnCpu>, forward_in_parts<OnCuda>, cuda::residual_norm_forward,
+      dense, writes(result));
   return result;
 }
 
@@ -89,9 +96,9 @@ ResidualNormGrads residual_norm_backward(const ResidualNormProblem& p, const Res
   check(op, "grad_sum", g_sum, p.rows * p.length);
   const auto row = [&] { return empty({p.length}, g_y.options()); };
   const ResidualNormGrads grads{empty(r.sum.shape(), g_y.options()), row(), row(), row()};
-  const auto on_cuda = in_one_kernel(p, g_y) ? cuda::residual_norm_backward : backward_in_parts<OnCuda>;
-  run_backend("residual_norm_backward", g_y.device(), backward_in_parts<OnCpu>, on_cuda, p, r,
-              dense_or_undefined(weight), dense_or_undefined(g_sum), view::dense(g_y), writes(grads));
+  run("residual_norm_backward", p, g_y, backward_in_parts<OnCpu>, backward_in_parts<OnCuda>,
+      cuda::residual_norm_backward, r, dense_or_undefined(weight), dense_or_undefined(g_sum), view::dense(g_y),
+      writes(grads));
   return grads;
 }
 

@@ -38,6 +38,9 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
+/// Waits for all of this thread's copies, committed or not.
+__device__ __forceinline__ void copy_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 /// This thread's earlier cp.async copies arrive on `barrier` when they are complete. The arrival is one of those that
 /// the barrier was initialised to expect.
 __device__ __forceinline__ void copy_async_arrive(uint32_t barrier) {

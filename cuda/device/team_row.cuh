@@ -3,18 +3,19 @@
 // length again in every pass. Both have
 //   more()                              whether the block has rows left; teams beyond the last row are not `active`
 //   advance()                           to the block's next rows
-//   Raw load(const T* x)                this team's row of x as it was read, so that the next row can be on its way
-//   Values values(raw)                  in accumulator type
+//   fetch(slot, x)                      this team's row of x sets out for a slot of the block's shared memory
+//   Values take(slot, x)                and has arrived, in accumulator type; the slot is free for the next row's
 //   at(x, j)                            its element j
 //   each(f, values...)                  f(column, element...) for the thread's elements
 //   store(out, f, values...)            out = f(column, element...), elements in accumulator type
 //   combine(value, shared, f)           over the team; all threads of the block call it
-// so that a kernel is written once.
+// so that a kernel is written once; it is launched with kSlotBytes of dynamic shared memory a slot.
 #pragma once
 
 #include <type_traits>
 
 #include "../launch.h"
+#include "async_copy.cuh"
 #include "number.cuh"
 #include "packs.cuh"
 #include "rows.h"
@@ -55,15 +56,21 @@ struct RowMarch {
   }
 };
 
-template <class T, int kPacks>
+/// Elements of a row that a thread holds at most.
+template <class T>
+inline constexpr int kHeldElements = sizeof(T) == 8 ? 16 : 32;
+
+/// Where rows are on their way: each thread has its own places, so that nobody waits for others.
+extern __shared__ __align__(16) unsigned char row_slots[];
+
+/// `kPacked`: rows are whole packs, which threads hold; else single elements.
+template <class T, bool kPacked>
 struct HeldRow : RowMarch {
   using Element = T;
   using Value = device::Accumulator<T>;
   static constexpr bool kHeld = true;
-  static constexpr int kSize = kWide<T>, kElements = kPacks * kSize;
-  struct Raw {
-    Pack<T, kSize> at[kPacks];
-  };
+  static constexpr int kSize = kWide<T>, kElements = kHeldElements<T>, kPacks = kElements / kSize;
+  static constexpr std::size_t kSlotBytes = std::size_t{kElements} * sizeof(T) * Teams::kThreads;
   struct Values {
     Value at[kElements];
   };
@@ -77,40 +84,52 @@ struct HeldRow : RowMarch {
   };
 
   int length, rank, depth;
-  int first, step;  ///< of the thread's columns, see column()
-  int held;         ///< so many of the thread's elements are in the row
-  bool packs;
+  int held;      ///< so many of the thread's packs, or elements, are in the row
+  bool aligned;  ///< packs begin on their alignment
 
   __device__ explicit HeldRow(const RowTeams& t)
       : RowMarch(t),
         length(static_cast<int>(t.rows.length)),
         rank(t.teams.rank()),
         depth(t.teams.depth),
-        packs(t.packs) {
+        aligned(t.packs) {
     // The lengths alone decide who has which elements, so that the bits of sums do not depend on where rows begin.
-    const bool whole = length % kSize == 0;
-    first = whole ? rank * kSize : rank;
-    step = whole ? 1 : depth;
-    const int past = max(length - first, 0), pitch = whole ? depth * kSize : depth;
-    held = (past + pitch - 1) / pitch * (whole ? kSize : 1);
+    const int items = kPacked ? length / kSize : length;
+    held = (max(items - rank, 0) + depth - 1) / depth;
   }
   __device__ void advance() { next(); }
 
-  __device__ __forceinline__ int column(int e) const { return first + e / kSize * depth * kSize + e % kSize * step; }
-  __device__ __forceinline__ bool holds(int e) const { return e < held; }
-
-  __device__ __forceinline__ Raw load(const T* x) const {
-    Raw raw{};
-    if (!active) return raw;
-    const T* const from = x + row * length;
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) raw.at[p] = load_pack(from, p);
-    return raw;
+  __device__ __forceinline__ int column(int e) const {
+    return kPacked ? (rank + e / kSize * depth) * kSize + e % kSize : rank + e * depth;
   }
-  __device__ __forceinline__ Values values(const Raw& raw) const {
+  __device__ __forceinline__ bool holds(int e) const { return (kPacked ? e / kSize : e) < held; }
+
+  __device__ __forceinline__ void fetch(int slot, const T* x) const {
+    const T* const from = x + (active ? row * length : 0);
+    unsigned char* const to = place(slot);
+    if (kPacked && aligned) {
+      const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        device::copy_async_16(address + p * kPackPitch, from + column(p * kSize), active && holds(p * kSize) ? 16 : 0);
+      }
+      return;
+    }
+    Pack<T, kSize> packs[kPacks];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) packs[e / kSize].at[e % kSize] = active && holds(e) ? from[column(e)] : T{};
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) *reinterpret_cast<Pack<T, kSize>*>(to + p * kPackPitch) = packs[p];
+  }
+  __device__ __forceinline__ Values take(int slot, const T*) const {
+    device::copy_async_wait_all();
     Values values;
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) values.at[e] = device::to_accumulator(raw.at[e / kSize].at[e % kSize]);
+    for (int p = 0; p < kPacks; ++p) {
+      const auto pack = *reinterpret_cast<const Pack<T, kSize>*>(place(slot) + p * kPackPitch);
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) values.at[p * kSize + k] = device::to_accumulator(pack.at[k]);
+    }
     return values;
   }
   /// Element j of this team's row of x.
@@ -121,9 +140,26 @@ struct HeldRow : RowMarch {
   __device__ __forceinline__ void each(const F& f, const V&... values) const {
     if (!active) return;
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      if (holds(e)) f(int64_t{column(e)}, values.at[e]...);
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+      for (int e = p * kSize; e < (p + 1) * kSize; ++e) {
+        if (holds(e)) f(column(e), values.at[e]...);
+      }
     }
+  }
+  /// f(sum, e) adds the thread's element e, also beyond the row, where 0 was fetched: as many sums as a pack has
+  /// elements, which are added up in pairs.
+  template <class Sum, class F>
+  __device__ __forceinline__ Sum sum(const F& f) const {
+    Sum parts[kSize] = {};
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) f(parts[e % kSize], e);
+#pragma unroll
+    for (int step = 1; step < kSize; step *= 2) {
+#pragma unroll
+      for (int k = 0; k < kSize; k += 2 * step) parts[k] = parts[k] + parts[k + step];
+    }
+    return parts[0];
   }
   template <class F, class... V>
   __device__ __forceinline__ void store(T* out, const F& f, const V&... values) const {
@@ -136,11 +172,11 @@ struct HeldRow : RowMarch {
       const auto apply = [&](const auto&... chunk) {
 #pragma unroll
         for (int k = 0; k < kSize; ++k) {
-          pack.at[k] = device::from_accumulator<T>(f(int64_t{column(p * kSize + k)}, chunk.at[k]...));
+          pack.at[k] = device::from_accumulator<T>(f(column(p * kSize + k), chunk.at[k]...));
         }
       };
       apply(chunk(values, p)...);
-      if (packs) {
+      if (kPacked && aligned) {
         *reinterpret_cast<Pack<T, kSize>*>(to + column(p * kSize)) = pack;
       } else {
 #pragma unroll
@@ -162,9 +198,17 @@ struct HeldRow : RowMarch {
     return chunk;
   }
   __device__ __forceinline__ Chunk chunk(const Columns& columns, int p) const {
-    Chunk chunk;
     Pack<T, kSize> pack{};
-    if (columns.data != nullptr) pack = load_pack(columns.data, p);
+    if (columns.data == nullptr) {
+    } else if (kPacked && aligned) {
+      if (holds(p * kSize)) pack = *reinterpret_cast<const Pack<T, kSize>*>(columns.data + column(p * kSize));
+    } else {
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) {
+        if (holds(p * kSize + k)) pack.at[k] = columns.data[column(p * kSize + k)];
+      }
+    }
+    Chunk chunk;
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
       chunk.at[k] = columns.data == nullptr ? columns.otherwise : device::to_accumulator(pack.at[k]);
@@ -173,17 +217,9 @@ struct HeldRow : RowMarch {
   }
 
  private:
-  __device__ __forceinline__ Pack<T, kSize> load_pack(const T* from, int p) const {
-    Pack<T, kSize> pack{};
-    if (packs) {
-      if (holds(p * kSize)) pack = *reinterpret_cast<const Pack<T, kSize>*>(from + column(p * kSize));
-    } else {
-#pragma unroll
-      for (int k = 0; k < kSize; ++k) {
-        if (holds(p * kSize + k)) pack.at[k] = from[column(p * kSize + k)];
-      }
-    }
-    return pack;
+  static constexpr int kPackPitch = Teams::kThreads * 16;  // from a thread's pack to its next
+  __device__ __forceinline__ static unsigned char* place(int slot) {
+    return row_slots + slot * kSlotBytes + threadIdx.x * 16;
   }
 };
 
@@ -191,9 +227,9 @@ template <class T>
 struct StreamedRow : RowMarch {
   using Element = T;
   using Value = device::Accumulator<T>;
-  using Raw = const T*;
   using Values = const T*;
   static constexpr bool kHeld = false;
+  static constexpr std::size_t kSlotBytes = 0;
 
   const RowTeams& t;
   int64_t begin, length, step;
@@ -207,8 +243,8 @@ struct StreamedRow : RowMarch {
     next();
     locate();
   }
-  __device__ __forceinline__ Raw load(const T* x) const { return x + begin; }
-  __device__ __forceinline__ Values values(Raw raw) const { return raw; }
+  __device__ __forceinline__ void fetch(int, const T*) const {}
+  __device__ __forceinline__ Values take(int, const T* x) const { return x + begin; }
   __device__ __forceinline__ Value at(const T* x, int64_t j) const {
     return device::to_accumulator(x[begin + j * step]);
   }
@@ -237,30 +273,24 @@ struct StreamedRow : RowMarch {
 };
 
 /// f(type_identity of the row class, RowTeams) for contiguous rows that are short enough; `packs` as RowTeams has it.
-template <class T, int kElements, class F>
+template <class T, class F>
 void with_held_row(const Rows& rows, bool packs, F&& f) {
-  using Row = HeldRow<T, kElements / kWide<T>>;
-  const auto depth = std::bit_ceil(static_cast<uint64_t>((rows.length + kElements - 1) / kElements));
-  f(std::type_identity<Row>{}, RowTeams{rows, Teams::with_depth(depth), packs});
+  constexpr int64_t kLeast = 4;  // threads: fewer would take less than memory gives at once
+  const int64_t needed = (rows.length + kHeldElements<T> - 1) / kHeldElements<T>, wide = rows.length / kWide<T>;
+  const auto depth = std::bit_ceil(static_cast<uint64_t>(std::max({needed, std::min(wide, kLeast), int64_t{1}})));
+  const Teams teams = Teams::with_depth(depth);
+  if (rows.length % kWide<T> == 0) return f(std::type_identity<HeldRow<T, true>>{}, RowTeams{rows, teams, packs});
+  f(std::type_identity<HeldRow<T, false>>{}, RowTeams{rows, teams});
 }
-
-/// Elements that a thread holds of most rows, and of the longest.
-template <class T>
-inline constexpr int kHeldElements = sizeof(T) == 8 ? 8 : 16;
-template <class T>
-inline constexpr int kMostHeldElements = 2 * kHeldElements<T>;
 
 /// Calls f(type_identity of the row class, its RowTeams) with what suits `rows`; `data` are the arrays it will load and
 /// store.
 template <class T, class F, class... Data>
 void with_row_class(const Rows& rows, F&& f, const Data*... data) {
-  constexpr int kElements = kHeldElements<T>, kMost = kMostHeldElements<T>;
-  if (rows.step > 1 || rows.length > kMost * Teams::kThreads) {
+  if (rows.step > 1 || rows.length > kHeldElements<T> * Teams::kThreads) {
     return f(std::type_identity<StreamedRow<T>>{}, RowTeams{rows, Teams::of(rows.count, rows.length, rows.step > 1)});
   }
-  const bool packs = rows.length % kWide<T> == 0 && (is_aligned<T, kWide<T>>(data) && ...);
-  if (rows.length <= kElements * Teams::kThreads) return with_held_row<T, kElements>(rows, packs, f);
-  with_held_row<T, kMost>(rows, packs, f);
+  with_held_row<T>(rows, (is_aligned<T, kWide<T>>(data) && ...), f);
 }
 
 }  // namespace halo::cuda

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "../device/map.cuh"
 
@@ -59,14 +60,24 @@ void index_select(const char* op, const Tensor& x, int dim, const Tensor& index,
   if (y.numel() == 0) return;
   int64_t inner = 1;
   for (int axis = dim + 1; axis < x.rank(); ++axis) inner *= x.shape()[axis];
+  const auto select = [&]<int kEach, class T>(std::integral_constant<int, kEach>, T missing) {
+    const auto elements = static_cast<int64_t>(sizeof(T) / size_of(x.dtype()));
+    const int64_t count = y.numel() / elements;
+    const IndexSelect<T> f{static_cast<const T*>(x.data()), index.data<int64_t>(),        x.shape()[dim],
+                           Divide(inner / elements, count), Divide(index.numel(), count), missing};
+    const DeviceScope scope(y.device());
+    launch(op, generate_kernel<kEach, IndexSelect<T>, T>, map_blocks((count + kEach - 1) / kEach), kMapThreads, 0,
+           scope.stream(), count, false, f, static_cast<T*>(y.data()));
+  };
   dispatch_size(x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const IndexSelect<T> f{static_cast<const T*>(x.data()),
-                           index.data<int64_t>(),
-                           x.shape()[dim],
-                           Divide(inner, y.numel()),
-                           Divide(index.numel(), y.numel()),
-                           static_cast<T>(missing_bits(x.dtype()))};
-    generate<4>(op, f, Elements<T>{y});
+    const auto missing = static_cast<T>(missing_bits(x.dtype()));
+    constexpr int kSize = kWide<T>;
+    const bool packs = inner % kSize == 0 && is_aligned<T, kSize>(static_cast<const T*>(x.data())) &&
+                       is_aligned<T, kSize>(static_cast<const T*>(y.data()));
+    if (!packs) return select(std::integral_constant<int, 4>{}, missing);
+    uint64_t words[2];  // of a pack without an index
+    for (int k = 0; k < kSize; ++k) std::memcpy(reinterpret_cast<T*>(words) + k, &missing, sizeof(T));
+    select(std::integral_constant<int, 2>{}, std::bit_cast<Pack<uint64_t, 2>>(words));
   });
 }
 

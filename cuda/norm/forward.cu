@@ -112,6 +112,50 @@ void normalise(const char* name, const NormPlanes& planes, const Statistics<T>& 
              static_cast<const T*>(x.data<T>()));
 }
 
+constexpr int kRowThreads = 512;
+
+/// A block a row: its statistics, then y, for which it reads the row again while L2 still has it.
+template <class T>
+__global__ void __launch_bounds__(kRowThreads, 1)
+    whole_row_kernel(const __grid_constant__ TakeStatistics<T> take, const __grid_constant__ Normalise<T> f,
+                     const __grid_constant__ Divide positions, int length, bool packs, T* y) {
+  __shared__ Moments shared[kRowThreads / Teams::kWarp];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t begin = int64_t{blockIdx.x} * length;
+  const T* const x = take.x + begin;
+  auto sums = take.start(blockIdx.x, begin);
+  each_of_run(
+      length, thread, kRowThreads, [&](int i, T value) { take.add(sums, i, value); }, x);
+  sums = combine_neighbours(kRowThreads, sums, shared, take);
+  if (thread == 0) take.write(blockIdx.x, sums);
+  __syncthreads();
+  constexpr int kSize = kWide<T>, kBatch = 4;  // packs of a thread in flight
+  const int whole = packs ? length / kSize : 0;
+  for (int first = thread; first < whole; first += kBatch * kRowThreads) {
+    Pack<T, kSize> batch[kBatch];
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      batch[u] = reinterpret_cast<const Pack<T, kSize>*>(x)[min(first + u * kRowThreads, whole - 1)];
+    }
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const int i = first + u * kRowThreads;
+      if (i >= whole) continue;
+      reinterpret_cast<Pack<T, kSize>*>(y + begin)[i] =
+          apply_planes<T, kSize>(f, positions, begin + i * kSize, batch[u]);
+    }
+  }
+  for (int i = whole * kSize + thread; i < length; i += kRowThreads) {
+    y[begin + i] = apply_planes<T, 1>(f, positions, begin + i, Pack<T, 1>{x[i]}).at[0];
+  }
+}
+
+/// Whether blocks with a row each fill the GPU, and their rows fit L2 together. (Half types are faster in two kernels.)
+bool are_whole_rows(const RowNormProblem& p, std::size_t element) {
+  constexpr int64_t kFewRows = 96, kMostBytes = 256 * 1024;
+  return p.rows >= kFewRows && p.length() * static_cast<int64_t>(element) <= kMostBytes;
+}
+
 template <class T>
 void batch_statistics(const BatchNormProblem& p, const Statistics<T>& statistics, const Tensor& x,
                       const Tensor& running_mean, const Tensor& running_var, const NormResult& result) {
@@ -182,6 +226,18 @@ void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tens
                               result.rstd.data<Value>(),
                               static_cast<double>(problem.length()),
                               problem.eps};
+    if constexpr (sizeof(T) >= 4) {
+      if (are_whole_rows(problem, sizeof(T))) {
+        const NormPlanes planes(problem);
+        const Normalise<T> normalise{planes, statistics.data, data_or_null<T>(weight), data_or_null<T>(bias)};
+        const bool packs = problem.length() % kWide<T> == 0 && problem.positions >= kWide<T> &&
+                           is_aligned<T, kWide<T>>(f.x) && is_aligned<T, kWide<T>>(result.y.data<T>());
+        const DeviceScope scope(x.device());
+        return launch("row_norm", whole_row_kernel<T>, static_cast<unsigned>(problem.rows), kRowThreads, 0,
+                      scope.stream(), f, normalise, planes.positions, static_cast<int>(problem.length()), packs,
+                      result.y.data<T>());
+      }
+    }
     fold_runs("row_norm", x.device(), {problem.rows, problem.length()}, {problem.length(), 1}, 1, f);
     normalise<T>("row_norm", NormPlanes(problem), statistics, x, weight, bias, result.y);
   });

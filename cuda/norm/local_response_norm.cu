@@ -1,6 +1,6 @@
 // Local response normalisation. Windows of up to five channels, which is what networks use, are marched over: a thread
 // keeps a run of channels at one position in registers, with the neighbours its windows reach. Larger ones: a thread an
-// element forward, and a tile of channels by positions in shared memory backward.
+// element, and backward keeps what windows add up in a tensor.
 #include <halo/ops/local_response_norm_backend.h>
 
 #include "../device/map.cuh"
@@ -23,12 +23,12 @@ struct Window {
   template <class T>
   __device__ Value sum(const T* x, int64_t c, int64_t step) const {
     const int64_t first = max(int64_t{0}, c - before), last = min(channels - 1, c + after);
-    Value squares = 0;
+    double squares = 0;
     for (int64_t j = first; j <= last; ++j) {
-      const Value value = to_accumulator(x[j * step]);
+      const double value = static_cast<double>(to_accumulator(x[j * step]));
       squares += value * value;
     }
-    return k + alpha * squares;
+    return static_cast<Value>(static_cast<double>(k) + static_cast<double>(alpha) * squares);
   }
 
   struct Powers {
@@ -164,89 +164,66 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Element i: channel c of the column of channels that begins at `column`.
+struct Columns {
+  Divide positions, channels;
+  Columns(int64_t positions_of, int64_t channels_of, int64_t count)
+      : positions(positions_of, count), channels(channels_of, count) {}
+  __device__ int64_t column(int64_t i, int64_t& c) const {
+    const int64_t position = positions.split(i);
+    c = channels.split(i);
+    return i * channels.divisor * positions.divisor + position;
+  }
+};
+
 template <class T>
 struct Forward {
-  using Value = Accumulator<T>;
-  Window<Value> window;
-  Divide positions, channels;
+  Window<Accumulator<T>> window;
+  Columns columns;
   const T* x;
   __device__ T operator()(int64_t i) const {
-    int64_t row = i;
-    const int64_t position = positions.split(row);
-    const int64_t c = channels.split(row);
-    const T* const column = x + row * window.channels * positions.divisor + position;
-    const Value s = window.sum(column, c, positions.divisor);
-    return from_accumulator<T>(to_accumulator(x[i]) * window.powers(s).scale);
+    int64_t c;
+    const T* const column = x + columns.column(i, c);
+    const auto powers = window.powers(window.sum(column, c, columns.positions.divisor));
+    return from_accumulator<T>(to_accumulator(x[i]) * powers.scale);
   }
 };
 
-/// One block's piece: `tile` channels by `lanes` positions of one image.
-struct Tiling {
-  int64_t positions, tile;
-  int lanes, rows_held;  ///< channels held: tile and what windows of windows reach
+/// What element i adds to the sums of the windows over it: g x s^(-beta - 1).
+template <class T>
+struct Terms {
+  using Value = Accumulator<T>;
+  Window<Value> window;
+  Columns columns;
+  const T* x;
+  __device__ Value operator()(int64_t i, T g) const {
+    int64_t c;
+    const T* const column = x + columns.column(i, c);
+    const auto powers = window.powers(window.sum(column, c, columns.positions.divisor));
+    return to_accumulator(g) * to_accumulator(x[i]) * powers.scale * powers.inverse;
+  }
 };
 
-constexpr int64_t kTile = 32;
-
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    tile_backward_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ Tiling tiling,
-                         const T* x, const T* g, T* dx) {
+struct Backward {
   using Value = Accumulator<T>;
-  extern __shared__ double shared[];
-  Value* const held = reinterpret_cast<Value*>(shared);         // (rows_held, lanes) x
-  Value* const terms = held + tiling.rows_held * tiling.lanes;  // (rows_held, lanes) g x s^(-beta - 1)
-  const int lanes = tiling.lanes, lane = static_cast<int>(threadIdx.x) % lanes;
-  const int team = static_cast<int>(threadIdx.x) / lanes, teams = kThreads / lanes;
-  const int64_t position = int64_t{blockIdx.x} * lanes + lane;
-  const bool active = position < tiling.positions;
-  const int64_t first = blockIdx.y * tiling.tile, last = min(first + tiling.tile, window.channels);
-  const int64_t reach = window.before + window.after;
-  const int64_t low = max(int64_t{0}, first - reach), high = min(window.channels, last + reach);
-  const int64_t base = int64_t{blockIdx.z} * window.channels * tiling.positions + position;
-  for (int64_t c = low + team; c < high; c += teams) {
-    held[(c - low) * lanes + lane] = active ? to_accumulator(x[base + c * tiling.positions]) : Value(0);
+  Window<Value> window;
+  Columns columns;
+  const T* x;
+  const Value* terms;
+  __device__ T operator()(int64_t i, T g) const {
+    int64_t c;
+    const int64_t begin = columns.column(i, c), step = columns.positions.divisor;
+    double sum = 0;
+    const int64_t last = min(window.channels - 1, c + window.before);
+    for (int64_t j = max(int64_t{0}, c - window.after); j <= last; ++j) {
+      sum += static_cast<double>(terms[begin + j * step]);
+    }
+    const Value past = Value(2) * window.alpha * window.beta * to_accumulator(x[i]);
+    const auto powers = window.powers(window.sum(x + begin, c, step));
+    return from_accumulator<T>(to_accumulator(g) * powers.scale - past * static_cast<Value>(sum));
   }
-  __syncthreads();
-  const auto powers_at = [&](int64_t c) { return window.powers(window.sum(held + lane - low * lanes, c, lanes)); };
-  const int64_t low_term = max(int64_t{0}, first - window.after),
-                high_term = min(window.channels, last + window.before);
-  for (int64_t c = low_term + team; c < high_term; c += teams) {
-    const Value up = active ? to_accumulator(g[base + c * tiling.positions]) : Value(0);
-    const auto powers = powers_at(c);
-    terms[(c - low) * lanes + lane] = up * held[(c - low) * lanes + lane] * powers.scale * powers.inverse;
-  }
-  __syncthreads();
-  if (!active) return;
-  for (int64_t c = first + team; c < last; c += teams) {
-    Value sum = 0;
-    const int64_t to = min(window.channels - 1, c + window.before);
-    for (int64_t j = max(int64_t{0}, c - window.after); j <= to; ++j) sum += terms[(j - low) * lanes + lane];
-    const int64_t at = base + c * tiling.positions;
-    const Value past = Value(2) * window.alpha * window.beta * held[(c - low) * lanes + lane];
-    dx[at] = from_accumulator<T>(to_accumulator(g[at]) * powers_at(c).scale - past * sum);
-  }
-}
-
-template <class T>
-void tile_backward(const LocalResponseNorm& norm, int64_t images, int64_t channels, int64_t positions, const T* x,
-                   const T* g, T* dx, cudaStream_t stream) {
-  using Value = Accumulator<T>;
-  constexpr int64_t kSharedBytes = 96 * 1024, kImages = 32768;  // a launch: grid.z is bounded
-  const int64_t held = std::min(channels, kTile + 2 * (norm.before() + norm.after()));
-  int64_t lanes = 32;
-  while (lanes > 1 && held * lanes * 2 * static_cast<int64_t>(sizeof(Value)) > kSharedBytes) lanes /= 2;
-  const auto shared = static_cast<std::size_t>(held * lanes * 2) * sizeof(Value);
-  const Tiling tiling{positions, kTile, static_cast<int>(lanes), static_cast<int>(held)};
-  for (int64_t image = 0; image < images; image += kImages) {
-    const int64_t offset = image * channels * positions;
-    const dim3 grid(static_cast<unsigned>((positions + lanes - 1) / lanes),
-                    static_cast<unsigned>((channels + kTile - 1) / kTile),
-                    static_cast<unsigned>(std::min(kImages, images - image)));
-    launch("local_response_norm_backward", tile_backward_kernel<T>, grid, kThreads, shared, stream,
-           window<T>(norm, channels), tiling, x + offset, g + offset, dx + offset);
-  }
-}
+};
 
 }  // namespace
 
@@ -262,8 +239,7 @@ void local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& x,
       return launch(kName, march_forward_kernel<T>, march.blocks(), kThreads, 0, scope.stream(),
                     window<T>(norm, channels), march, in, y.data<T>());
     }
-    generate<1>(kName,
-                Forward<T>{window<T>(norm, channels), Divide(positions, x.numel()), Divide(channels, x.numel()), in},
+    generate<1>(kName, Forward<T>{window<T>(norm, channels), Columns(positions, channels, x.numel()), in},
                 Elements<T>{y});
   });
 }
@@ -274,10 +250,15 @@ void local_response_norm_backward(const LocalResponseNorm& norm, const Tensor& x
   const int64_t images = x.size(0), channels = x.size(1), positions = x.numel() / (images * channels);
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
     const T *const in = x.data<T>(), *const up = g.data<T>();
-    const DeviceScope scope(x.device());
     if (!March::serves(norm)) {
-      return tile_backward<T>(norm, images, channels, positions, in, up, dx.data<T>(), scope.stream());
+      using Value = Accumulator<T>;
+      const Columns columns(positions, channels, x.numel());
+      const Tensor terms = empty(x.shape(), {.dtype = dtype_of<Value>(), .device = x.device()});
+      generate<1>(kName, Terms<T>{window<T>(norm, channels), columns, in}, Elements<Value>{terms}, Elements<T>{g});
+      return generate<1>(kName, Backward<T>{window<T>(norm, channels), columns, in, terms.data<Value>()},
+                         Elements<T>{dx}, Elements<T>{g});
     }
+    const DeviceScope scope(x.device());
     const March march(images, channels, positions);
     launch(kName, march_backward_kernel<T>, march.blocks(), kThreads, 0, scope.stream(), window<T>(norm, channels),
            march, in, up, dx.data<T>());

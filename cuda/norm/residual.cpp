@@ -9,7 +9,7 @@ namespace halo::cuda {
 bool residual_norm_fits(const ResidualNormProblem& p) { return is_held_row(p.length, sizeof(double)); }
 
 void residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTensors& t, const ResidualNormResult& r) {
-  dispatch_float("residual_norm", t.x.dtype(), [&]<class T>(std::type_identity<T>) {
+  dispatch_floating("residual_norm", t.x.dtype(), [&]<class T>(std::type_identity<T>) {
     const DeviceScope scope(t.x.device());
     rows_forward<T>("residual_norm",
                     {.rows = p.rows,
@@ -22,20 +22,20 @@ void residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTenso
                      .bias = data_or_null<T>(t.bias),
                      .sum = r.sum.data<T>(),
                      .y = r.y.data<T>(),
-                     .mean = r.mean.data<T>(),
-                     .rstd = r.rstd.data<T>()},
+                     .mean = r.mean.data<RowStatistic<T>>(),
+                     .rstd = r.rstd.data<RowStatistic<T>>()},
                     scope.stream());
   });
 }
 
 void residual_norm_backward(const ResidualNormProblem& p, const ResidualNormResult& r, const Tensor& weight,
                             const Tensor& g_sum, const Tensor& g_y, const ResidualNormGrads& grads) {
-  dispatch_float("residual_norm_backward", g_y.dtype(), [&]<class T>(std::type_identity<T>) {
+  dispatch_floating("residual_norm_backward", g_y.dtype(), [&]<class T>(std::type_identity<T>) {
     const RowBackward<T> args{.rows = p.rows,
                               .length = p.length,
                               .x = r.sum.data<T>(),
-                              .mean = r.mean.data<T>(),
-                              .rstd = r.rstd.data<T>(),
+                              .mean = r.mean.data<RowStatistic<T>>(),
+                              .rstd = r.rstd.data<RowStatistic<T>>(),
                               .weight = data_or_null<T>(weight),
                               .g_x = data_or_null<T>(g_sum),
                               .g_y = g_y.data<T>(),
@@ -43,9 +43,9 @@ void residual_norm_backward(const ResidualNormProblem& p, const ResidualNormResu
                               .weight_grad = grads.weight.data<T>(),
                               .bias_grad = grads.bias.data<T>(),
                               .x_sum = grads.x_bias.data<T>()};
-    const Tensor workspace = empty({rows_backward_workspace(args)}, g_y.options());
+    const Tensor workspace = empty({rows_backward_workspace(args)}, r.mean.options());
     const DeviceScope scope(g_y.device());
-    rows_backward<T>("residual_norm_backward", args, workspace.data<T>(), scope.stream());
+    rows_backward<T>("residual_norm_backward", args, workspace.data<RowStatistic<T>>(), scope.stream());
   });
 }
 

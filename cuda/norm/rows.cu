@@ -21,61 +21,64 @@ struct Totals {
   }
 };
 
-template <class Row>
-__device__ __forceinline__ void add_to(typename Row::Values& values, const typename Row::Values& more) {
-#pragma unroll
-  for (int e = 0; e < Row::kElements; ++e) values.at[e] += more.at[e];
-}
+enum Slot { kX, kResidual, kGradient = 1, kPast };
 
-/// x with what is added to it. Only x is read ahead: registers are short.
+/// x with what is added to it.
 template <class Row>
-__device__ typename Row::Values stream_sum(const Row& row, const typename Row::Raw& x,
-                                           const RowForward<typename Row::Element>& args) {
-  auto v = row.values(x);
+__device__ __forceinline__ typename Row::Values stream_sum(const Row& row,
+                                                           const RowForward<typename Row::Element>& args) {
+  auto v = row.take(kX, args.x);
   if (args.x_bias != nullptr) {
 #pragma unroll
-    for (int p = 0; p < Row::kElements; p += Row::kSize) {
-      const auto chunk = row.chunk(typename Row::Columns{args.x_bias, 0}, p / Row::kSize);
+    for (int p = 0; p < Row::kPacks; ++p) {
+      const auto chunk = row.chunk(typename Row::Columns{args.x_bias, 0}, p);
 #pragma unroll
-      for (int k = 0; k < Row::kSize; ++k) v.at[p + k] += chunk.at[k];
+      for (int k = 0; k < Row::kSize; ++k) v.at[p * Row::kSize + k] += chunk.at[k];
     }
   }
-  if (args.residual != nullptr) add_to<Row>(v, row.values(row.load(args.residual)));
+  if (args.residual != nullptr) {
+    const auto more = row.take(kResidual, args.residual);
+#pragma unroll
+    for (int e = 0; e < Row::kElements; ++e) v.at[e] += more.at[e];
+  }
   return v;
 }
 
 template <class Row>
-__global__ void __launch_bounds__(Teams::kThreads)
+__global__ void __launch_bounds__(Teams::kThreads, 2)
     rows_forward_kernel(const __grid_constant__ RowTeams teams,
                         const __grid_constant__ RowForward<typename Row::Element> args) {
   using Value = typename Row::Value;
   using Columns = typename Row::Columns;
   __shared__ Totals<Value, 2> shared[Teams::kThreads / Teams::kWarp];
   const Value count = static_cast<Value>(args.length);
+  const auto fetch = [&](const Row& row) {
+    row.fetch(kX, args.x);
+    if (args.residual != nullptr) row.fetch(kResidual, args.residual);
+  };
   Row next(teams);
-  auto raw = next.load(args.x);
+  fetch(next);
   while (next.more()) {
     const Row row = next;
-    const auto v = stream_sum(row, raw, args);
+    const auto v = stream_sum(row, args);
     next.advance();
-    raw = next.load(args.x);
+    fetch(next);
     if (args.sum != nullptr)
       row.store(
           args.sum, [](int64_t, Value value) { return value; }, v);
-    Value total = 0;
-    row.each([&](int64_t, Value value) { total += value; }, v);
+    const Value total = row.template sum<Value>([&](Value& sum, int e) { sum += v.at[e]; });
     const Value mean = row.combine(total, reinterpret_cast<Value*>(shared), functor::Add{}) / count;
-    Totals<Value, 2> sums{0, 0};  // of differences, which show what rounding took from the mean, and of their squares
-    row.each(
-        [&](int64_t, Value value) {
-          sums = sums + Totals<Value, 2>{value - mean, (value - mean) * (value - mean)};
-        },
-        v);
+    // Of differences, which show what rounding took from the mean, and of their squares.
+    auto sums = row.template sum<Totals<Value, 2>>([&](Totals<Value, 2>& sum, int e) {
+      const Value difference = row.holds(e) ? v.at[e] - mean : Value(0);
+      sum.at[0] += difference;
+      sum.at[1] += difference * difference;
+    });
     sums = row.combine(sums, shared, functor::Add{});
     const Value rest = sums.at[0] / count, variance = sums.at[1] / count - rest * rest;
     const Value rstd = 1 / sqrt((variance < 0 ? Value(0) : variance) + static_cast<Value>(args.eps));
     row.store(
-        args.y, [&](int64_t, Value value, Value w, Value b) { return (value - mean - rest) * rstd * w + b; }, v,
+        args.y, [&](int64_t, Value value, Value w, Value b) { return ((value - mean) - rest) * rstd * w + b; }, v,
         Columns{args.weight, 1}, Columns{args.bias, 0});
     if (!row.active || row.rank > 0) continue;
     args.mean[row.row] = mean + rest;
@@ -85,112 +88,106 @@ __global__ void __launch_bounds__(Teams::kThreads)
 
 /// Adds the block's teams' column sums, in order, into out[0 ... length). All threads of the block call it.
 template <class Row>
-__device__ void store_column_sums(const Row& row, int length, const Teams& teams, const typename Row::Values& values,
-                                  typename Row::Value* out) {
-  for (int team = 0; team < teams.lanes; ++team) {
-    if (teams.lane() == team) {
+__device__ __forceinline__ void store_column_sums(const Row& row, const Teams& teams,
+                                                  const typename Row::Values& values, typename Row::Value* out) {
+  using Value = typename Row::Value;
+  Value* const sums = reinterpret_cast<Value*>(row_slots);  // [teams][pitch]
+  const int pitch = Row::kElements * teams.depth;
+  device::copy_async_wait_all();  // of rows that there are not
+  __syncthreads();                // what is there may still be read
 #pragma unroll
-      for (int e = 0; e < Row::kElements; ++e) {
-        const int column = row.column(e);
-        if (column < length) out[column] = (team == 0 ? 0 : out[column]) + values.at[e];
-      }
-    }
-    __syncthreads();
+  for (int e = 0; e < Row::kElements; ++e) sums[teams.lane() * pitch + row.column(e)] = values.at[e];
+  __syncthreads();
+  for (int column = static_cast<int>(threadIdx.x); column < row.length; column += Teams::kThreads) {
+    Value sum = 0;
+#pragma unroll 8
+    for (int team = 0; team < teams.lanes; ++team) sum += sums[team * pitch + column];
+    out[column] = sum;
   }
 }
 
-/// What backward reads of a row.
-template <class Row>
-struct Incoming {
-  using Value = typename Row::Value;
-  typename Row::Raw x, g;
-  Value mean, rstd;
-  __device__ Incoming(const Row& row, const RowBackward<typename Row::Element>& args)
-      : x(row.load(args.x)),
-        g(row.load(args.g_y)),
-        mean(row.active ? args.mean[row.row] : Value(0)),
-        rstd(row.active ? args.rstd[row.row] : Value(0)) {}
-};
-
 /// partials: [blocks][kSums][length], sums over the block's rows.
 template <class Row, int kSums>
-__global__ void __launch_bounds__(Teams::kThreads)
+__global__ void __launch_bounds__(Teams::kThreads, 1)
     rows_backward_kernel(const __grid_constant__ RowTeams teams,
                          const __grid_constant__ RowBackward<typename Row::Element> args,
                          typename Row::Value* partials) {
   using Value = typename Row::Value;
   using Values = typename Row::Values;
-  constexpr int kSize = Row::kSize;
-  __shared__ Totals<Value, 3> shared[Teams::kThreads / Teams::kWarp];
+  using Three = Totals<Value, 3>;
+  __shared__ Three shared[Teams::kThreads / Teams::kWarp];
   const Value count = static_cast<Value>(args.length);
+  Value next_mean, next_rstd;
+  const auto fetch = [&](const Row& row) {
+    row.fetch(kX, args.x);
+    row.fetch(kGradient, args.g_y);
+    if (args.g_x != nullptr) row.fetch(kPast, args.g_x);
+    next_mean = row.active ? args.mean[row.row] : Value(0);
+    next_rstd = row.active ? args.rstd[row.row] : Value(0);
+  };
   Values sums[kSums] = {};
-  for (Row row(teams); row.more(); row.advance()) {
-    const Incoming<Row> incoming(row, args);
-    const Value mean = incoming.mean, rstd = incoming.rstd;
-    Values d = row.values(incoming.x), h;
-    const Values g = row.values(incoming.g);
-    Totals<Value, 3> totals{0, 0, 0};  // of d, h and h d
+  Row next(teams);
+  fetch(next);
+  while (next.more()) {
+    const Row row = next;
+    const Value mean = next_mean, rstd = next_rstd;
+    Values d = row.take(kX, args.x), h, past{};
+    const Values g = row.take(kGradient, args.g_y);
+    if (args.g_x != nullptr) past = row.take(kPast, args.g_x);
+    next.advance();
+    fetch(next);
 #pragma unroll
-    for (int p = 0; p < Row::kElements; p += kSize) {
-      const auto weight = row.chunk(typename Row::Columns{args.weight, 1}, p / kSize);
+    for (int p = 0; p < Row::kPacks; ++p) {
+      const auto weight = row.chunk(typename Row::Columns{args.weight, 1}, p);
 #pragma unroll
-      for (int e = p; e < p + kSize; ++e) {
-        d.at[e] = row.holds(e) ? d.at[e] - mean : Value(0);
-        h.at[e] = g.at[e] * weight.at[e - p];
-        totals = totals + Totals<Value, 3>{d.at[e], h.at[e], h.at[e] * d.at[e]};
+      for (int k = 0; k < Row::kSize; ++k) {
+        const int e = p * Row::kSize + k;
+        if (row.holds(e)) d.at[e] -= mean;
+        h.at[e] = g.at[e] * weight.at[k];
       }
     }
+    auto totals = row.template sum<Three>([&](Three& sum, int e) {
+      sum.at[0] += d.at[e];
+      sum.at[1] += h.at[e];
+      sum.at[2] += h.at[e] * d.at[e];
+    });
     totals = row.combine(totals, shared, functor::Add{});
     const Value rest = totals.at[0] / count, plain = totals.at[1] / count;
     const Value scaled = (totals.at[2] - rest * totals.at[1]) * rstd / count;
-    Values past{};
-    if (args.g_x != nullptr) past = row.values(row.load(args.g_x));
+    const Value shift = -rest * rstd, of_plain = -plain * rstd, of_xhat = -scaled * rstd;
+    // What lies beyond the row is not 0 any more, but nobody reads it.
 #pragma unroll
     for (int e = 0; e < Row::kElements; ++e) {
-      const Value xhat = (d.at[e] - rest) * rstd;
-      h.at[e] = rstd * (h.at[e] - plain - xhat * scaled) + past.at[e];
+      const Value xhat = d.at[e] * rstd + shift;
+      h.at[e] = h.at[e] * rstd + (xhat * of_xhat + (of_plain + past.at[e]));
       sums[0].at[e] += g.at[e] * xhat;
       sums[1].at[e] += g.at[e];
-      // What lies beyond the row is not 0 after the mean has gone.
-      if constexpr (kSums > 2) sums[2].at[e] += row.active ? h.at[e] : Value(0);
+      if constexpr (kSums > 2) sums[2].at[e] += h.at[e];
     }
     if (args.x_grad != nullptr)
       row.store(
           args.x_grad, [](int64_t, Value value) { return value; }, h);
   }
-  const Row row(teams);
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {
-    store_column_sums(row, static_cast<int>(args.length), teams.teams, sums[k],
-                      partials + (int64_t{blockIdx.x} * kSums + k) * args.length);
+    store_column_sums(next, teams.teams, sums[k], partials + (int64_t{blockIdx.x} * kSums + k) * args.length);
   }
 }
 
 template <class T, class... Pointers>
-bool pack_rows(int64_t length, Pointers... pointers) {
-  return length % kWide<T> == 0 && (is_aligned<T, kWide<T>>(pointers) && ...);
+bool are_packs(Pointers... pointers) {
+  return (is_aligned<T, kWide<T>>(pointers) && ...);
 }
 
-template <class T, class F>
-void with_forward_row(int64_t rows, int64_t length, bool packs, F&& f) {
-  if (length <= kHeldElements<T> * Teams::kThreads) return with_held_row<T, kHeldElements<T>>({rows, length}, packs, f);
-  with_held_row<T, kMostHeldElements<T>>({rows, length}, packs, f);
-}
-/// Backward, with its sums, needs many registers for each element.
-template <class T, class F>
-void with_backward_row(int64_t rows, int64_t length, bool packs, F&& f) {
-  constexpr int kFew = sizeof(T) == 8 ? 8 : 16;
-  if (length <= kFew * Teams::kThreads) return with_held_row<T, kFew>({rows, length}, packs, f);
-  with_held_row<T, 2 * kFew>({rows, length}, packs, f);
-}
-
-/// Blocks of the backward kernel, on which the bits of the sums depend.
+/// Blocks of the backward kernel, on which the bits of the sums depend. A thread adds up no more than so many rows in
+/// float32; the rest is added in float64.
 template <class T>
 int64_t backward_blocks(int64_t rows, int64_t length) {
+  constexpr int64_t kFull = 264, kFewRows = 16, kMostRows = 128;
   int64_t blocks = 0;
-  with_backward_row<T>(rows, length, false, [&](auto, const RowTeams& t) {
-    constexpr int64_t kMost = 528, kRowsATeam = 16;  // four a multiprocessor on the largest GPUs
-    blocks = std::clamp<int64_t>(rows / (t.teams.lanes * kRowsATeam), 1, kMost);
+  with_held_row<T>({rows, length}, false, [&](auto, const RowTeams& t) {
+    const int64_t lanes = t.teams.lanes, needed = (rows + lanes * kMostRows - 1) / (lanes * kMostRows);
+    blocks = std::clamp<int64_t>(rows / (lanes * kFewRows), 1, std::max(kFull, needed));
   });
   return blocks;
 }
@@ -208,9 +205,10 @@ void rows_forward(const char* name, const RowForward<T>& a, cudaStream_t stream)
   if constexpr (std::is_same_v<T, float>) {
     if (few_rows_forward(name, a, stream)) return;
   }
-  const bool packs = pack_rows<T>(a.length, a.x, a.x_bias, a.residual, a.weight, a.bias, a.sum, a.y);
-  with_forward_row<T>(a.rows, a.length, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-    launch(name, rows_forward_kernel<Row>, t.blocks(), Teams::kThreads, 0, stream, t, a);
+  const bool packs = are_packs<T>(a.x, a.x_bias, a.residual, a.weight, a.bias, a.sum, a.y);
+  with_held_row<T>({a.rows, a.length}, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+    const std::size_t slots = a.residual != nullptr ? 2 : 1;
+    launch(name, rows_forward_kernel<Row>, t.blocks(), Teams::kThreads, slots * Row::kSlotBytes, stream, t, a);
   });
 }
 
@@ -221,22 +219,17 @@ int64_t rows_backward_workspace(const RowBackward<T>& a) {
 
 template <class T>
 void rows_backward(const char* name, const RowBackward<T>& a, RowStatistic<T>* workspace, cudaStream_t stream) {
-  const bool packs = pack_rows<T>(a.length, a.x, a.weight, a.g_x, a.g_y, a.x_grad);
+  const bool packs = are_packs<T>(a.x, a.weight, a.g_x, a.g_y, a.x_grad);
   const int64_t blocks = backward_blocks<T>(a.rows, a.length);
   const int sums = kernel_sums(a);
-  with_backward_row<T>(a.rows, a.length, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-    auto kernel = rows_backward_kernel<Row, 2>;
-    if constexpr (sizeof(T) >= 4) {  // a residual stream of half types is widened
-      if (sums > 2) kernel = rows_backward_kernel<Row, 3>;
-    }
-    launch(name, kernel, static_cast<unsigned>(blocks), Teams::kThreads, 0, stream, t, a, workspace);
+  with_held_row<T>({a.rows, a.length}, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+    const auto kernel = sums > 2 ? rows_backward_kernel<Row, 3> : rows_backward_kernel<Row, 2>;
+    const std::size_t slots = a.g_x != nullptr ? 3 : 2;
+    launch(name, kernel, static_cast<unsigned>(blocks), Teams::kThreads, slots * Row::kSlotBytes, stream, t, a,
+           workspace);
   });
-  const auto sum = [&](int which, T* out) {
-    sum_partials(name, workspace + which * a.length, blocks, sums * a.length, a.length, out, stream);
-  };
-  sum(0, a.weight_grad);
-  sum(1, a.bias_grad);
-  sum(2, a.x_sum);
+  sum_partials<RowStatistic<T>, T>(name, workspace, blocks, sums * a.length, a.length,
+                                   {{a.weight_grad, a.bias_grad, a.x_sum}, a.length}, stream);
 }
 
 template void rows_forward(const char*, const RowForward<float>&, cudaStream_t);

@@ -1,6 +1,6 @@
-// Pooling backward. Where windows are small, a block has a tile of inputs. Maxima: it adds the gradients of all outputs
-// over the tile into shared memory; windows that could meet in one input go in different phases, so that the order of
-// every sum is fixed. Averages: it adds along rows into shared memory, then along columns. Elsewhere a thread an input
+// Pooling backward. Where windows are small: maxima, a block has a tile of inputs and adds the gradients of all outputs
+// over it into shared memory; windows that could meet in one input go in different phases, so that the order of every
+// sum is fixed. Averages, a thread has a column of inputs and marches down their strides. Elsewhere a thread an input
 // visits the windows over it in order.
 #include <halo/ops/pool_backend.h>
 
@@ -173,80 +173,120 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The windows over one input of an axis, counted from the tile's first.
-struct WindowsOver {
-  int16_t first, last;
-  __device__ WindowsOver(const PoolPlaneAxis& a, int input, int first_out)
-      : first(static_cast<int16_t>(PoolTile::first_window(a, input) - first_out)),
-        last(static_cast<int16_t>(min(a.output - 1, (input + a.before) / a.stride) - first_out)) {}
+/// How threads cover the inputs: columns, then groups of kStrides strides, then planes. Stride o is the inputs whose
+/// last window is o; input i of an axis is in stride (i + before) / stride.
+struct PoolMarch {
+  static constexpr int kStrides = 4;
+  Divide columns, groups;
+  int64_t threads;
+
+  explicit PoolMarch(const PoolPlanes& p) {
+    const PoolPlaneAxis& a = p.height;
+    const int64_t strides = (int64_t{a.input} + a.before + a.stride - 1) / a.stride;
+    const int64_t all = (strides + kStrides - 1) / kStrides;
+    threads = p.planes * all * p.width.input;
+    columns = Divide(p.width.input, threads);
+    groups = Divide(all, threads);
+  }
+  /// Most windows of an axis over one input.
+  static int reach(const PoolPlaneAxis& a) { return (a.kernel + a.stride - 1) / a.stride; }
 };
 
-/// Shared memory of the average's kernel, elements of `Value` and of WindowsOver.
-struct AverageTile {
-  int sums, shares;  ///< [planes][out_rows][columns] sums along rows; [out_rows + out_columns] shares of windows
-  int windows;       ///< [rows + columns] windows over inputs
-  explicit AverageTile(const PoolTiling& t)
-      : sums(t.planes * t.out_rows * t.columns), shares(t.out_rows + t.out_columns), windows(t.rows + t.columns) {}
-  template <class Value>
-  std::size_t bytes() const {
-    return static_cast<std::size_t>(sums + shares) * sizeof(Value) +
-           static_cast<std::size_t>(windows) * sizeof(WindowsOver);
+/// The windows over one column of inputs: `last`, last - 1, ..., as far as they are there.
+template <int kReach>
+struct ColumnWindows {
+  int last, tap;  ///< tap of the last: the column's distance from where it starts
+  bool is[kReach];
+  __device__ ColumnWindows(const PoolPlaneAxis& a, int column) {
+    last = (column + a.before) / a.stride;
+    tap = column + a.before - last * a.stride;
+#pragma unroll
+    for (int j = 0; j < kReach; ++j) {
+      is[j] = tap + j * a.stride < a.kernel && static_cast<unsigned>(last - j) < static_cast<unsigned>(a.output);
+    }
   }
 };
 
+/// What a row of windows gives the column: the sum of their averages' gradients.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    average_tile_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ PoolTiling t,
-                        const __grid_constant__ AverageTile layout, const T* g, T* x) {
+struct AverageMarch {
+  using Element = T;
   using Value = Accumulator<T>;
-  extern __shared__ double shared[];
-  Value* const sums = reinterpret_cast<Value*>(shared);
-  Value *const row_share = sums + layout.sums, *const column_share = row_share + t.out_rows;
-  WindowsOver* const over_row = reinterpret_cast<WindowsOver*>(row_share + layout.shares);
-  WindowsOver* const over_column = over_row + t.rows;
-  const PoolTile tile(p, t);
-  const int thread = static_cast<int>(threadIdx.x);
-  const bool overridden = p.divisor_override != 0;
-  const auto share = [&](const PoolPlaneAxis& a, int o) {
-    return Value(1) / static_cast<Value>(a.count(a.start(o), p.count_include_pad));
+  const T* g;
+  template <int kReach>
+  struct Columns : ColumnWindows<kReach> {
+    Value share[kReach];  ///< of a window's gradient, of its width
+    __device__ Columns(const PoolPlanes& p, int column) : ColumnWindows<kReach>(p.width, column) {
+#pragma unroll
+      for (int j = 0; j < kReach; ++j) share[j] = share_of(p, p.width, this->last - j, 1);
+    }
   };
-  for (int i = thread; i < tile.rows; i += kThreads) over_row[i] = {p.height, tile.first_row + i, tile.out_row};
-  for (int i = thread; i < tile.columns; i += kThreads)
-    over_column[i] = {p.width, tile.first_column + i, tile.out_column};
-  for (int o = thread; o < t.out_rows; o += kThreads) {
-    row_share[o] = overridden ? Value(1) / static_cast<Value>(p.divisor_override) : share(p.height, tile.out_row + o);
+  __device__ static Value share_of(const PoolPlanes& p, const PoolPlaneAxis& a, int window, Value overridden) {
+    if (p.divisor_override != 0) return overridden;
+    return Value(1) / static_cast<Value>(a.count(a.start(window), p.count_include_pad));
   }
-  for (int o = thread; o < t.out_columns; o += kThreads) {
-    column_share[o] = overridden ? Value(1) : share(p.width, tile.out_column + o);
-  }
-  __syncthreads();
-  const T* const up = g + tile.first_plane * p.outputs() + tile.out_column;
-#pragma unroll 4
-  for (int i = thread; i < tile.planes * t.out_rows * t.columns; i += kThreads) {
-    uint32_t column, row;
-    const uint32_t plane = t.by_out_rows.divide(t.by_columns.divide(static_cast<uint32_t>(i), column), row);
-    const int oh = tile.out_row + static_cast<int>(row);
-    if (static_cast<int>(column) >= tile.columns || oh >= p.height.output) continue;
-    const T* const from = up + static_cast<int64_t>(plane) * p.outputs() + oh * p.width.output;
-    const WindowsOver over = over_column[column];
+  template <int kReach>
+  using Row = Value;
+  template <int kReach>
+  __device__ __forceinline__ Value load(const PoolPlanes& p, const Columns<kReach>& windows, int64_t first,
+                                        int row) const {
+    if (static_cast<unsigned>(row) >= static_cast<unsigned>(p.height.output)) return 0;
+    const T* const from = g + first + row * p.width.output + windows.last;
     Value sum = 0;
-    for (int o = over.first; o <= over.last; ++o) sum += to_accumulator(from[o]) * column_share[o];
-    sums[i] = sum * row_share[row];
+#pragma unroll
+    for (int j = kReach - 1; j >= 0; --j) {
+      if (windows.is[j]) sum += to_accumulator(from[-j]) * windows.share[j];
+    }
+    return sum * share_of(p, p.height, row, Value(1) / static_cast<Value>(p.divisor_override));
   }
-  __syncthreads();
-  T* const out = x + tile.first_plane * p.inputs() + tile.first_row * p.width.input + tile.first_column;
-#pragma unroll 4
-  for (int i = thread; i < tile.planes * t.rows * t.columns; i += kThreads) {
-    uint32_t column, row;
-    const uint32_t plane = t.by_rows.divide(t.by_columns.divide(static_cast<uint32_t>(i), column), row);
-    if (static_cast<int>(column) >= tile.columns || static_cast<int>(row) >= tile.rows) continue;
-    const WindowsOver over = over_row[row];
-    const Value* const from = sums + static_cast<int>(plane) * t.out_rows * t.columns + static_cast<int>(column);
-    Value sum = 0;
-    for (int o = over.first; o <= over.last; ++o) sum += from[o * t.columns];
-    out[static_cast<int64_t>(plane) * p.inputs() + static_cast<int>(row) * p.width.input + static_cast<int>(column)] =
-        from_accumulator<T>(sum);
+  /// Of the row whose tap is over the input.
+  __device__ __forceinline__ static Value take(const PoolPlanes& p, Value sum, int tap) {
+    return tap < p.height.kernel ? sum : Value(0);
   }
+};
+
+template <int kReach, class F>
+__global__ void __launch_bounds__(kMapThreads)
+    average_march_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ PoolMarch march,
+                         const __grid_constant__ F f, typename F::Element* x) {
+  using T = typename F::Element;
+  constexpr int kStrides = PoolMarch::kStrides, kRows = kStrides + kReach - 1;
+  int64_t plane = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (plane >= march.threads) return;
+  const int column = static_cast<int>(march.columns.split(plane));
+  const int first = static_cast<int>(march.groups.split(plane)) * kStrides;
+  const typename F::template Columns<kReach> windows(p, column);
+  typename F::template Row<kReach> rows[kRows];
+#pragma unroll
+  for (int t = 0; t < kRows; ++t) {
+    rows[t] = f.template load<kReach>(p, windows, plane * p.outputs(), first + t - (kReach - 1));
+  }
+  T* const out = x + plane * p.inputs() + column;
+#pragma unroll
+  for (int t = 0; t < kStrides; ++t) {
+    const int start = p.height.start(first + t);
+    for (int tap = max(0, -start); tap < min(p.height.stride, p.height.input - start); ++tap) {
+      typename F::Value sum = 0;
+#pragma unroll
+      for (int j = kReach - 1; j >= 0; --j) sum += f.take(p, rows[t + kReach - 1 - j], tap + j * p.height.stride);
+      out[(start + tap) * p.width.input] = from_accumulator<T>(sum);
+    }
+  }
+}
+
+/// Launches `f` over the inputs of `problem`; false, and nothing done, where marches do not serve.
+template <class F>
+bool average_march(const char* name, const PoolProblem& problem, const F& f, typename F::Element* x,
+                   cudaStream_t stream) {
+  const auto planes = PoolPlanes::of(problem);
+  if (!planes) return false;
+  const int reach = std::max(PoolMarch::reach(planes->height), PoolMarch::reach(planes->width));
+  const PoolMarch march(*planes);
+  const int64_t blocks = (march.threads + kMapThreads - 1) / kMapThreads;
+  if (reach > 3 || blocks > INT32_MAX) return false;
+  const auto kernel = reach > 2 ? average_march_kernel<3, F> : average_march_kernel<2, F>;
+  launch(name, kernel, static_cast<unsigned>(blocks), kMapThreads, 0, stream, *planes, march, f, x);
+  return true;
 }
 
 /// Calls f(planes, tiling, blocks) where tiles serve.
@@ -313,16 +353,11 @@ void max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const T
 
 void avg_pool_backward(const PoolProblem& problem, const Tensor& g, const Tensor& x) {
   constexpr const char* kName = "avg_pool_backward";
-  constexpr int64_t kMostTaps = 32;  // whose sums are as good in float32
+  if (x.numel() == 0) return;
   dispatch_floating(kName, g.dtype(), [&]<class T>(std::type_identity<T>) {
     const T* const up = g.data<T>();
     const DeviceScope scope(x.device());
-    const auto run = [&](const PoolPlanes& planes, const PoolTiling& tiling, unsigned blocks) {
-      const AverageTile layout(tiling);
-      launch(kName, average_tile_kernel<T>, blocks, kThreads, layout.bytes<Accumulator<T>>(), scope.stream(), planes,
-             tiling, layout, up, x.data<T>());
-    };
-    if (problem.taps() <= kMostTaps && by_tiles(problem, run)) return;
+    if (average_march(kName, problem, AverageMarch<T>{up}, x.data<T>(), scope.stream())) return;
     generate<1>(kName, AverageBackward<T>{PoolSizes(problem), up}, Elements<T>{x});
   });
 }

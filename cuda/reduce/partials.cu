@@ -10,13 +10,17 @@ constexpr int kColumns = 32, kSlices = 16;
 /// A block sums 32 columns: each slice every 16th part in order, then the slices in order.
 template <class Value, class T>
 __global__ void __launch_bounds__(kColumns* kSlices)
-    sum_partials_kernel(const Value* partials, int64_t parts, int64_t pitch, int64_t columns, double divisor, T* out) {
+    sum_partials_kernel(const Value* partials, int64_t parts, int64_t pitch, int64_t columns, double divisor,
+                        const __grid_constant__ SumOutputs<T> outputs) {
   __shared__ double sums[kSlices][kColumns];
   const int lane = static_cast<int>(threadIdx.x), slice = static_cast<int>(threadIdx.y);
   const int64_t column = int64_t{blockIdx.x} * kColumns + lane;
+  T* const out = outputs.at[blockIdx.y];
+  if (out == nullptr) return;
+  partials += blockIdx.y * outputs.step;
   double sum = 0;
   if (column < columns) {
-#pragma unroll 4
+#pragma unroll 8
     for (int64_t part = slice; part < parts; part += kSlices)
       sum += static_cast<double>(partials[part * pitch + column]);
   }
@@ -30,20 +34,28 @@ __global__ void __launch_bounds__(kColumns* kSlices)
 }  // namespace
 
 template <class Value, class T>
-void sum_partials(const char* name, const Value* partials, int64_t parts, int64_t pitch, int64_t columns, T* out,
-                  cudaStream_t stream, double divisor) {
-  if (out == nullptr) return;
-  const auto blocks = static_cast<unsigned>((columns + kColumns - 1) / kColumns);
+void sum_partials(const char* name, const Value* partials, int64_t parts, int64_t pitch, int64_t columns,
+                  const SumOutputs<T>& out, cudaStream_t stream, double divisor) {
+  unsigned outputs = SumOutputs<T>::kMost;
+  while (outputs > 0 && out.at[outputs - 1] == nullptr) --outputs;
+  const dim3 blocks(static_cast<unsigned>((columns + kColumns - 1) / kColumns), outputs);
   launch(name, sum_partials_kernel<Value, T>, blocks, dim3(kColumns, kSlices), 0, stream, partials, parts, pitch,
          columns, divisor, out);
 }
 
-template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, float*, cudaStream_t, double);
-template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, double*, cudaStream_t, double);
-template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, float*, cudaStream_t, double);
-template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, BFloat16*, cudaStream_t, double);
-template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, Float16*, cudaStream_t, double);
-template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, BFloat16*, cudaStream_t, double);
-template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, Float16*, cudaStream_t, double);
+template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, const SumOutputs<float>&, cudaStream_t,
+                           double);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, const SumOutputs<double>&,
+                           cudaStream_t, double);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, const SumOutputs<float>&,
+                           cudaStream_t, double);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, const SumOutputs<BFloat16>&,
+                           cudaStream_t, double);
+template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, const SumOutputs<Float16>&,
+                           cudaStream_t, double);
+template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, const SumOutputs<BFloat16>&,
+                           cudaStream_t, double);
+template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, const SumOutputs<Float16>&,
+                           cudaStream_t, double);
 
 }  // namespace halo::cuda

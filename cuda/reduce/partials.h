@@ -7,10 +7,22 @@
 
 namespace halo::cuda {
 
-/// out[c] = sum over p < parts of partials[p * pitch + c], divided by `divisor`, c < columns. `out` may be null
-/// (nothing is done).
+/// Where sums go; null: not wanted. The partial sums of the next output lie `step` behind those of one.
+template <class T>
+struct SumOutputs {
+  static constexpr int kMost = 3;
+  T* at[kMost] = {};
+  int64_t step = 0;
+};
+
+/// out.at[k][c] = sum over p < parts of partials[p * pitch + k * out.step + c], divided by `divisor`, c < columns.
+template <class Value, class T>
+void sum_partials(const char* name, const Value* partials, int64_t parts, int64_t pitch, int64_t columns,
+                  const SumOutputs<T>& out, cudaStream_t stream, double divisor = 1);
 template <class Value, class T>
 void sum_partials(const char* name, const Value* partials, int64_t parts, int64_t pitch, int64_t columns, T* out,
-                  cudaStream_t stream, double divisor = 1);
+                  cudaStream_t stream, double divisor = 1) {
+  sum_partials(name, partials, parts, pitch, columns, SumOutputs<T>{{out}}, stream, divisor);
+}
 
 }  // namespace halo::cuda

@@ -1,4 +1,5 @@
 #include <halo/core/copy.h>
+#include <halo/ops/binary_functors.h>
 #include <halo/ops/reduce_backend.h>
 
 #include <cmath>
@@ -47,15 +48,37 @@ struct LogSumExp {
   }
 };
 
+/// Squares of float64 are kept relative to the largest, or they would leave its range.
 template <class T>
 struct EuclideanNorm {
-  using Acc = double;
+  static constexpr bool kScaled = sizeof(T) == 8;
+  struct Acc {
+    double largest, squares;  ///< the sum is squares * largest^2
+  };
   const T* x;
   T* out;
-  __device__ Acc start(int64_t, int64_t) const { return 0; }
-  __device__ void add(Acc& acc, int64_t, T value) const { acc += to_double(value) * to_double(value); }
-  __device__ Acc operator()(Acc a, Acc b) const { return a + b; }
-  __device__ void write(int64_t o, Acc acc) const { out[o] = from_double<T>(sqrt(acc)); }
+  __device__ Acc start(int64_t, int64_t) const { return {kScaled ? 0.0 : 1.0, 0}; }
+  __device__ void add(Acc& acc, int64_t, T value) const {
+    const double size = fabs(to_double(value));
+    if constexpr (kScaled) {
+      acc = (*this)(acc, {size, 1});
+    } else {
+      acc.squares += size * size;
+    }
+  }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const {
+    if constexpr (kScaled) {
+      const double top = functor::Maximum{}(a.largest, b.largest);
+      if (top == 0) return {0, 0};
+      const double of_a = a.largest / top, of_b = b.largest / top;
+      return {top, a.squares * of_a * of_a + b.squares * of_b * of_b};
+    } else {
+      return {1, a.squares + b.squares};
+    }
+  }
+  __device__ void write(int64_t o, const Acc& acc) const {
+    out[o] = from_double<T>(isfinite(acc.largest) ? acc.largest * sqrt(acc.squares) : acc.largest);
+  }
 };
 
 template <class T>

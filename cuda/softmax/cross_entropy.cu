@@ -1,9 +1,12 @@
 // Losses over classes: a team of threads a position, its classes a row.
+#include <halo/core/copy.h>
 #include <halo/ops/binary_functors.h>
 #include <halo/ops/cross_entropy_backend.h>
 
 #include "../device/exponential.cuh"
 #include "../device/team_row.cuh"
+#include "../reduce/fold_runs.cuh"
+#include "../runtime/data.h"
 #include "../runtime/device.h"
 
 namespace halo::cuda {
@@ -21,9 +24,11 @@ struct Classes {
   __device__ Value weight_of(int64_t c) const {
     return weight == nullptr ? Value(1) : device::to_accumulator(weight[c]);
   }
-  /// The share of class c in the target distribution of label t; c may lie beyond the classes.
-  __device__ Value share(int64_t c, int64_t t) const {
-    return weight_of(min(c, count - 1)) * (spread + (c == t ? own : Value(0)));
+  /// The share of class c in the target distribution of label t, which is one of the classes; c may lie beyond them.
+  template <class Index>
+  __device__ Value share(Index c, int64_t t) const {
+    const Value plain = spread + (c == static_cast<Index>(t) ? own : Value(0));
+    return weight == nullptr ? plain : weight_of(min(int64_t{c}, count - 1)) * plain;
   }
 };
 
@@ -47,7 +52,7 @@ struct Label {
 };
 
 template <class Row>
-__global__ void __launch_bounds__(Teams::kThreads)
+__global__ void __launch_bounds__(Teams::kThreads, 2)
     cross_entropy_kernel(const __grid_constant__ RowTeams teams,
                          const __grid_constant__ Classes<typename Row::Element> classes, const typename Row::Element* x,
                          typename Row::Element* loss, double* lse, typename Row::Element* counted) {
@@ -55,14 +60,14 @@ __global__ void __launch_bounds__(Teams::kThreads)
   using Value = typename Row::Value;
   __shared__ double shared[2 * Teams::kThreads];
   Row next(teams);
-  auto raw = next.load(x);
+  next.fetch(0, x);
   int64_t target = next.active ? classes.target[next.row] : 0;
   while (next.more()) {
     const Row row = next;
-    const auto values = row.values(raw);
+    const auto values = row.take(0, x);
     const Label label(classes, row, target);
     next.advance();
-    raw = next.load(x);
+    next.fetch(0, x);
     target = next.active ? classes.target[next.row] : 0;
     // The label's own value is on its way while the sum is taken.
     const bool alone = classes.spread == 0 && label.valid;
@@ -75,7 +80,7 @@ __global__ void __launch_bounds__(Teams::kThreads)
     }
     if (classes.spread != 0) {
       row.each(
-          [&](int64_t c, Value value) {
+          [&](auto c, Value value) {
             const Value share = classes.share(c, label.index);
             if (share != 0) sum += static_cast<double>(share) * (log_sum - static_cast<double>(value));
           },
@@ -97,7 +102,7 @@ __global__ void __launch_bounds__(Teams::kThreads)
 }
 
 template <class Row>
-__global__ void __launch_bounds__(Teams::kThreads)
+__global__ void __launch_bounds__(Teams::kThreads, 2)
     cross_entropy_backward_kernel(const __grid_constant__ RowTeams teams,
                                   const __grid_constant__ Classes<typename Row::Element> classes,
                                   const typename Row::Element* x, const double* lse, const typename Row::Element* g,
@@ -110,15 +115,15 @@ __global__ void __launch_bounds__(Teams::kThreads)
                       : RowScalars{};
   };
   Row next(teams);
-  auto raw = next.load(x);
+  next.fetch(0, x);
   RowScalars ahead = scalars_of(next);
   while (next.more()) {
     const Row row = next;
-    const auto values = row.values(raw);
+    const auto values = row.take(0, x);
     const RowScalars scalars = ahead;
     const Label label(classes, row, scalars.target);
     next.advance();
-    raw = next.load(x);
+    next.fetch(0, x);
     ahead = scalars_of(next);
     Value total = 1;  // of the shares
     if (classes.weight != nullptr && classes.spread != 0) {
@@ -134,14 +139,28 @@ __global__ void __launch_bounds__(Teams::kThreads)
     const Value high = static_cast<Value>(scalars.lse);
     const Value low = static_cast<Value>(scalars.lse - static_cast<double>(high));
     if (classes.log_probabilities) total = 0;
-    row.store(
-        dx,
-        [&](int64_t c, Value value) {
-          if (!label.valid) return label.ignored ? Value(0) : static_cast<Value>(NAN);
-          const Value part = total == 0 ? Value(0) : total * device::exp_of_difference(value - high, low);
-          return up * (part - classes.share(c, label.index));
-        },
-        values);
+    if (!label.valid) {
+      const Value otherwise = label.ignored ? Value(0) : static_cast<Value>(NAN);
+      row.store(
+          dx, [&](auto, Value) { return otherwise; }, values);
+      continue;
+    }
+    const auto store = [&](const Classes<typename Row::Element>& with) {
+      row.store(
+          dx,
+          [&](auto c, Value value) {
+            const Value part = total == 0 ? Value(0) : total * device::exp_of_difference(value - high, low);
+            return up * (part - with.share(c, label.index));
+          },
+          values);
+    };
+    if (classes.weight != nullptr) {
+      store(classes);
+    } else {  // where the compiler knows that there are no weights
+      auto plain = classes;
+      plain.weight = nullptr;
+      store(plain);
+    }
   }
 }
 
@@ -154,8 +173,30 @@ Classes<T> classes_of(const ClassLoss& options, const Tensor& x, const Tensor& t
           static_cast<Value>(options.label_smoothing / static_cast<double>(x.size(1))),
           static_cast<Value>(1 - options.label_smoothing),
           target.data<int64_t>(),
-          weight.defined() ? weight.data<T>() : nullptr};
+          data_or_null<T>(weight)};
 }
+
+/// As ops/cross_entropy.h says.
+template <class T>
+struct FoldMean {
+  struct Acc {
+    double total, counted;
+  };
+  const T *x, *y;  ///< losses, and what they count
+  T *mean, *share;
+  __device__ Acc start(int64_t, int64_t) const { return {0, 0}; }
+  __device__ void add(Acc& acc, int64_t, T loss, T counted) const {
+    acc.total += static_cast<double>(device::to_accumulator(loss));
+    acc.counted += static_cast<double>(device::to_accumulator(counted));
+  }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.total + b.total, a.counted + b.counted}; }
+  __device__ void write(int64_t, const Acc& acc) const {
+    using Value = device::Accumulator<T>;
+    const double divisor = acc.counted == 0 ? 1 : acc.counted;
+    *mean = device::from_accumulator<T>(static_cast<Value>(acc.total / divisor));
+    *share = device::from_accumulator<T>(static_cast<Value>(1 / divisor));
+  }
+};
 
 }  // namespace
 
@@ -168,7 +209,7 @@ void cross_entropy(const char* op, const ClassLoss& options, const Tensor& x, co
     with_row_class<T>(
         Rows(x, 1),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch(op, cross_entropy_kernel<Row>, t.blocks(), Teams::kThreads, 0, scope.stream(), t,
+          launch(op, cross_entropy_kernel<Row>, t.blocks(), Teams::kThreads, Row::kSlotBytes, scope.stream(), t,
                  classes_of<T>(options, x, target, weight), in, loss.data<T>(), lse.data<double>(), counted.data<T>());
         },
         in);
@@ -185,10 +226,22 @@ void cross_entropy_backward(const char* op, const ClassLoss& options, const Tens
     with_row_class<T>(
         Rows(x, 1),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch(op, cross_entropy_backward_kernel<Row>, t.blocks(), Teams::kThreads, 0, scope.stream(), t,
-                 classes_of<T>(options, x, target, weight), in, lse.data<double>(), g.data<T>(), out);
+          launch(op, cross_entropy_backward_kernel<Row>, t.blocks(), Teams::kThreads, Row::kSlotBytes, scope.stream(),
+                 t, classes_of<T>(options, x, target, weight), in, lse.data<double>(), g.data<T>(), out);
         },
         in, out);
+  });
+}
+
+void mean_loss(const Tensor& loss, const Tensor& counted, const Tensor& mean, const Tensor& share) {
+  if (loss.numel() == 0) {
+    halo::fill(mean, 0);
+    return halo::fill(share, 1);
+  }
+  dispatch_floating("mean_loss", loss.dtype(), [&]<class T>(std::type_identity<T>) {
+    const int64_t count = loss.numel();
+    fold_runs("mean_loss", loss.device(), {1, count}, {count, 1}, 1,
+              FoldMean<T>{loss.data<T>(), counted.data<T>(), mean.data<T>(), share.data<T>()});
   });
 }
 

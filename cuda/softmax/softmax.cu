@@ -17,12 +17,12 @@ __global__ void __launch_bounds__(Teams::kThreads)
   __shared__ double shared_bytes[2 * Teams::kThreads];
   auto* const shared = reinterpret_cast<device::ExponentialSum<Value>*>(shared_bytes);
   Row next(teams);
-  auto raw = next.load(x);
+  next.fetch(0, x);
   while (next.more()) {
     const Row row = next;
-    const auto values = row.values(raw);
+    const auto values = row.take(0, x);
     next.advance();
-    raw = next.load(x);
+    next.fetch(0, x);
     const auto [largest, sum] = device::sum_exponentials(row, values, shared);
     const Value top = largest, scale = 1 / sum, shift = log(sum);
     row.store(
@@ -43,14 +43,14 @@ __global__ void __launch_bounds__(Teams::kThreads)
   using Sum = std::conditional_t<sizeof(typename Row::Element) == 2, float, double>;
   __shared__ Sum shared[Teams::kThreads];
   Row next(teams);
-  auto raw_g = next.load(g);
-  auto raw_y = next.load(y);
+  next.fetch(0, g);
+  next.fetch(1, y);
   while (next.more()) {
     const Row row = next;
-    const auto up = row.values(raw_g), out = row.values(raw_y);
+    const auto up = row.take(0, g), out = row.take(1, y);
     next.advance();
-    raw_g = next.load(g);
-    raw_y = next.load(y);
+    next.fetch(0, g);
+    next.fetch(1, y);
     Sum sum = 0;
     row.each([&](int64_t, Value u,
                  Value o) { sum += log_of_it ? static_cast<Sum>(u) : static_cast<Sum>(u) * static_cast<Sum>(o); },
@@ -72,7 +72,8 @@ void softmax(bool log, const Tensor& x, int dim, const Tensor& y) {
     with_row_class<T>(
         Rows(x, dim),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch("softmax", softmax_kernel<Row>, t.blocks(), Teams::kThreads, 0, scope.stream(), t, log, in, out);
+          launch("softmax", softmax_kernel<Row>, t.blocks(), Teams::kThreads, Row::kSlotBytes, scope.stream(), t, log,
+                 in, out);
         },
         in, out);
   });
@@ -87,8 +88,8 @@ void softmax_backward(bool log, const Tensor& g, const Tensor& y, int dim, const
     with_row_class<T>(
         Rows(y, dim),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch("softmax_backward", softmax_backward_kernel<Row>, t.blocks(), Teams::kThreads, 0, scope.stream(), t,
-                 log, up, in, out);
+          launch("softmax_backward", softmax_backward_kernel<Row>, t.blocks(), Teams::kThreads, 2 * Row::kSlotBytes,
+                 scope.stream(), t, log, up, in, out);
         },
         up, in, out);
   });

@@ -98,4 +98,18 @@ void cross_entropy_backward(const char* op, const ClassLoss& options, const Tens
   });
 }
 
+void mean_loss(const Tensor& loss, const Tensor& counted, const Tensor& mean, const Tensor& share) {
+  dispatch_float("mean_loss", loss.dtype(), [&](auto type) {
+    using T = typename decltype(type)::type;
+    double total = 0, divisor = 0;
+    for (int64_t i = 0; i < loss.numel(); ++i) {
+      total += static_cast<double>(loss.data<T>()[i]);
+      divisor += static_cast<double>(counted.data<T>()[i]);
+    }
+    if (divisor == 0) divisor = 1;
+    *mean.data<T>() = static_cast<T>(total / divisor);
+    *share.data<T>() = static_cast<T>(1 / divisor);
+  });
+}
+
 }  // namespace halo::cpu

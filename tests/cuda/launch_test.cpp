@@ -1,5 +1,6 @@
 // What the launch door says of failures. Needs CUDA to build, and no GPU.
 #include <halo/cuda/launch.h>
+#include <halo/cuda/norm/rows.h>
 
 #include "tests/testing.h"
 
@@ -31,6 +32,20 @@ TEST(Launch, OutOfMemoryAndShapesHaveTheirOwnTypes) {
   EXPECT_THROW(cuda::check_launch_shape("pool", dim3(1, 65536, 1), dim3(32)), InternalError);
   EXPECT_THROW(cuda::check_launch_shape("pool", dim3(1), dim3(1025)), InternalError);
   EXPECT_NO_THROW(cuda::check_launch_shape("pool", dim3(2147483647, 65535, 65535), dim3(1024)));
+}
+
+// Sums over rows in float32 were as long as the tensor: a thread of 2^30 rows added up 250,000 of them.
+TEST(Launch, SumsOverRowsAreCutWhateverTheirNumber) {
+  constexpr int64_t kTeams = 256, kMostRows = 128;  // teams a block at most; rows that a team adds
+  for (int64_t rows : {int64_t{1}, int64_t{1000}, int64_t{1} << 20, int64_t{1} << 30}) {
+    for (int64_t length : {16, 1000, 8192}) {
+      const cuda::RowBackward<float> args{.rows = rows, .length = length};
+      const int64_t blocks = cuda::rows_backward_workspace(args) / (2 * length);
+      const int64_t threads = std::max<int64_t>(1, length / 32), teams = std::max<int64_t>(1, kTeams / threads);
+      EXPECT_LE(rows, blocks * teams * kMostRows) << rows << " rows of " << length;
+      EXPECT_LE(4 * blocks, std::max(rows, int64_t{528})) << "the memory of their sums";
+    }
+  }
 }
 
 }  // namespace

@@ -57,6 +57,51 @@ TEST_F(Gpu, PoolingOverTiles) {
   }
 }
 
+// Tiles in shared memory were once asked for that no GPU has.
+TEST_F(Gpu, PoolingAtUnusualSizes) {
+  const AvgPoolOptions apart{.stride = {1, 7}}, dense{.stride = 1}, divided{.stride = 1, .divisor_override = 3};
+  const std::vector<std::tuple<Shape, IntList, AvgPoolOptions>> cases{{{1, 1, 40, 3001}, {32, 1}, dense},
+                                                                      {{2, 1, 67, 301}, {32, 1}, divided},
+                                                                      {{1, 2, 3, 2503}, {1, 5}, apart},
+                                                                      {{1, 1, 2503, 3}, {9, 2}, dense},
+                                                                      {{3, 1, 31, 29}, {31, 29}, dense}};
+  for (const auto& [shape, kernel, options] : cases) {
+    const Tensor x = randn(shape);
+    compare("avg_pool2d", {x}, with_gradients([&](const Tensors& t) { return avg_pool2d(t[0], kernel, options); }));
+    if (kernel[0] * kernel[1] > 256) continue;
+    compare("max_pool2d", {x},
+            with_gradients([&](const Tensors& t) { return max_pool2d(t[0], kernel, {.stride = options.stride}); }));
+  }
+}
+
+TEST_F(Gpu, ChannelWindowsOfAnySize) {
+  compare("many channels", {randn({1, 2100001, 1})},
+          with_gradients([&](const Tensors& t) { return local_response_norm(t[0], 6, {.alpha = 0.5}); }),
+          {4e-6, 1e-13});
+  compare("wide windows", {randn({1, 15001, 2})},
+          with_gradients([&](const Tensors& t) { return local_response_norm(t[0], 15001, {.alpha = 0.5}); }),
+          {4e-6, 1e-12});
+}
+
+TEST_F(Gpu, NormsBeyondTheRangeOfSquares) {
+  const double inf = INFINITY, nan = NAN;
+  const std::vector<std::vector<double>> rows{{1e300, -1e300, 3}, {1e-300, 2e-300}, {5e-324, 0}, {0, 0}, {inf, 1},
+                                              {-inf, inf},        {nan, 1},         {nan, inf},  {3, 4}};
+  for (const auto& row : rows) {
+    const Tensor x = from_vector(row, {static_cast<int64_t>(row.size())});
+    const double got = norm(x.to(Device::cuda())).item(), expected = norm(x).item();
+    EXPECT_EQ(std::isnan(got), std::isnan(expected)) << row[0];
+    if (std::isfinite(expected)) {
+      EXPECT_LE(std::abs(got - expected), 1e-14 * expected) << row[0];
+    } else if (!std::isnan(expected)) {
+      EXPECT_EQ(got, expected) << row[0];
+    }
+  }
+  const Tensor many = full({70001}, 1e200, {.dtype = float64});
+  EXPECT_NEAR(norm(many.to(Device::cuda())).item() / (1e200 * std::sqrt(70001.0)), 1, 1e-12);
+  EXPECT_TRUE(std::isinf(sqrt(sum(many * many)).item()));  // what squares alone give
+}
+
 TEST_F(Gpu, MarchesOverChannels) {
   for (int64_t size : {1, 3, 5, 6}) {
     for (const Shape& shape : {Shape{3, 17, 5, 7}, Shape{1, 1, 40}, Shape{2, 33, 1}, Shape{5, 16, 3}}) {
