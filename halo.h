@@ -15,6 +15,7 @@
 #include <halo/autograd/gradcheck.h>
 #include <halo/autograd/hyena_filter.h>
 #include <halo/autograd/index.h>
+#include <halo/autograd/interpolate.h>
 #include <halo/autograd/local_response_norm.h>
 #include <halo/autograd/long_conv.h>
 #include <halo/autograd/matmul.h>

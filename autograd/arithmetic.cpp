@@ -5,6 +5,9 @@
 #include <halo/ops/binary.h>
 #include <halo/ops/reduce.h>
 
+#include <cmath>
+#include <limits>
+
 namespace halo {
 namespace {
 
@@ -79,16 +82,6 @@ Tensor operator/(const Tensor& a, const Tensor& b) {
                 });
 }
 
-Tensor operator+(const Tensor& a, double b) { return shift(a, b); }
-Tensor operator-(const Tensor& a, double b) { return shift(a, -b); }
-Tensor operator*(const Tensor& a, double b) { return scale(a, b); }
-Tensor operator/(const Tensor& a, double b) { return a / full({}, b, a.options()); }
-Tensor operator+(double a, const Tensor& b) { return shift(b, a); }
-Tensor operator-(double a, const Tensor& b) { return shift(scale(b, -1), a); }
-Tensor operator*(double a, const Tensor& b) { return scale(b, a); }
-Tensor operator/(double a, const Tensor& b) { return scale(reciprocal(b), a); }
-Tensor operator-(const Tensor& a) { return scale(a, -1); }
-
 Tensor maximum(const Tensor& a, const Tensor& b) {
   return extremum("maximum", BinaryOp::Maximum, BinaryOp::Greater, a, b);
 }
@@ -108,12 +101,52 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
       });
 }
 
+namespace {
+
+/// Whether tensors of an integer dtype (or bool) can hold the number.
+template <class T>
+bool holds(const Scalar& number) {
+  constexpr auto kLowest = static_cast<int64_t>(std::numeric_limits<T>::min());
+  constexpr auto kLargest = static_cast<int64_t>(std::numeric_limits<T>::max());
+  if (number.integral) return number.integer >= kLowest && number.integer <= kLargest;
+  // The bound behind the largest is a power of two, which a double has exactly.
+  return number.real == std::trunc(number.real) && number.real >= static_cast<double>(kLowest) &&
+         number.real < 2 * static_cast<double>(kLargest / 2 + 1);
+}
+
+Tensor compare(BinaryOp op, const Tensor& a, const Scalar& b) {
+  const bool fits = dispatch_dtype(a.dtype(), [&]<class T>(std::type_identity<T>) {
+    if constexpr (std::is_integral_v<T>) return holds<T>(b);
+    return true;  // rounded
+  });
+  if (!fits) {
+    fail(name(op), ": number expected one that ", name(a.dtype()), " holds (the tensor's dtype), got ",
+         b.integral ? concat(b.integer) : concat(b.real));
+  }
+  return ops::binary(op, a, full({}, b, a.options()));
+}
+
+/// 0 for a number, NaN for what is none or infinite.
+Tensor difference_from_itself(const Tensor& x) { return ops::binary(BinaryOp::Sub, x, x); }
+
+}  // namespace
+
 Tensor eq(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Equal, a, b); }
 Tensor ne(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::NotEqual, a, b); }
 Tensor lt(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Less, a, b); }
 Tensor le(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::LessEqual, a, b); }
 Tensor gt(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Greater, a, b); }
 Tensor ge(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::GreaterEqual, a, b); }
+Tensor eq(const Tensor& a, const Scalar& b) { return compare(BinaryOp::Equal, a, b); }
+Tensor ne(const Tensor& a, const Scalar& b) { return compare(BinaryOp::NotEqual, a, b); }
+Tensor lt(const Tensor& a, const Scalar& b) { return compare(BinaryOp::Less, a, b); }
+Tensor le(const Tensor& a, const Scalar& b) { return compare(BinaryOp::LessEqual, a, b); }
+Tensor gt(const Tensor& a, const Scalar& b) { return compare(BinaryOp::Greater, a, b); }
+Tensor ge(const Tensor& a, const Scalar& b) { return compare(BinaryOp::GreaterEqual, a, b); }
+Tensor isfinite(const Tensor& x) { return logical_not(isnan(difference_from_itself(x))); }
+Tensor isinf(const Tensor& x) { return logical_and(isnan(difference_from_itself(x)), logical_not(isnan(x))); }
+Tensor isnan(const Tensor& x) { return ops::binary(BinaryOp::NotEqual, x, x); }
+Tensor logical_not(const Tensor& x) { return eq(x, 0); }
 Tensor logical_and(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::And, a, b); }
 Tensor logical_or(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Or, a, b); }
 

@@ -58,7 +58,7 @@ CausalConv1dProblem make_problem(const char* op, const Shape& x_shape, const Ten
 CausalConv1dOutput causal_conv1d(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
                                  const Tensor& initial_state, const CausalConv1dOptions& options, bool want_state) {
   const auto problem = make_problem(op, input.shape(), weight, options);
-  const auto result = ops::causal_conv1d_forward(problem, {input, weight, bias, initial_state}, want_state);
+  const auto result = ops::causal_conv1d_forward(problem, {input, weight, bias, initial_state}, want_state, op);
   std::vector<Tensor> outputs{result.y};
   if (want_state) outputs.push_back(result.final_state);
   record(op, {input, weight, bias, initial_state}, outputs,
@@ -103,9 +103,10 @@ Tensor causal_conv1d_packed(const Tensor& input, const IntList& offsets, const T
   std::vector<Tensor> parts;
   for (std::size_t i = 1; i < offsets.size(); ++i) {
     if (offsets[i - 1] == offsets[i]) continue;
-    parts.push_back(causal_conv1d(input.slice(2, offsets[i - 1], offsets[i]), weight, bias, options));
+    parts.push_back(
+        causal_conv1d(op, input.slice(2, offsets[i - 1], offsets[i]), weight, bias, {}, options, false).output);
   }
-  return parts.empty() ? causal_conv1d(input, weight, bias, options) : cat(parts, 2);
+  return parts.empty() ? causal_conv1d(op, input, weight, bias, {}, options, false).output : cat(parts, 2);
 }
 
 Tensor causal_conv1d_update(const Tensor& input, const Tensor& state, const Tensor& weight, const Tensor& bias,
@@ -120,7 +121,7 @@ Tensor causal_conv1d_update(const Tensor& input, const Tensor& state, const Tens
   const Tensor x = input.rank() == 2 ? view::unsqueeze(input, 2) : input;
   const auto problem = make_problem(op, x.shape(), weight, options);
   if (!state.defined()) fail(op, ": state expects shape ", problem.state_shape(), ", got an undefined tensor");
-  const auto result = ops::causal_conv1d_forward(problem, {x, weight, bias, state}, true);
+  const auto result = ops::causal_conv1d_forward(problem, {x, weight, bias, state}, true, op);
   state.copy_(result.final_state);
   return view::reshape(result.y, input.shape());
 }

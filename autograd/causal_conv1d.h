@@ -14,7 +14,8 @@ struct CausalConv1dOptions {
 };
 
 /// y[b, c, t] = f(bias[c] + sum_k w[c, k] v[b, c, t + k dilation]), where v is x with (K - 1) dilation zeros before it.
-/// x [B, C, L], w [C, 1, K] or [C, K], bias [C] or undefined; y [B, C, L].
+/// x [B, C, L], w [C, 1, K] or [C, K], bias [C] or undefined; y [B, C, L]. @throws ArgumentError, as the functions
+/// below, naming the argument whose shape, dtype or device does not fit, a dilation below 1, another activation.
 Tensor causal_conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
                      const CausalConv1dOptions& options = {});
 

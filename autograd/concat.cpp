@@ -35,6 +35,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
     if (t.shape() != tensors.front().shape()) {
       fail("stack: tensors expected one shape, got ", tensors.front().shape(), " and ", t.shape());
     }
+    check_same_dtype_and_device("stack", {{"the first tensor", tensors.front()}, {"another", t}});
     widened.push_back(t.unsqueeze(axis));
   }
   return cat(widened, axis);
@@ -50,7 +51,7 @@ std::string list(const IntList& values) {
 }  // namespace
 
 std::vector<Tensor> split(const Tensor& x, const IntList& sizes, int64_t dim) {
-  const int64_t extent = x.size(dim);
+  const int64_t extent = x.shape()[normalize_axis("split", dim, x.rank())];
   IntList lengths = sizes;
   if (sizes.size() == 1 && sizes[0] > 0) {  // one size repeats
     lengths.assign(static_cast<std::size_t>(std::max<int64_t>(1, (extent - 1) / sizes[0] + 1)), sizes[0]);
@@ -77,9 +78,9 @@ std::vector<Tensor> split(const Tensor& x, const IntList& sizes, int64_t dim) {
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
-  std::vector<Tensor> parts;
-  for (int64_t i = 0; i < x.size(dim); ++i) parts.push_back(view::select(x, dim, i));
   const int axis = normalize_axis("unbind", dim, x.rank());
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < x.shape()[axis]; ++i) parts.push_back(view::select(x, axis, i));
   record("unbind", {x}, parts,
          [axis](const std::vector<Tensor>& g, const BackwardContext&) { return std::vector<Tensor>{stack(g, axis)}; });
   return parts;
@@ -87,7 +88,7 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
 
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
   if (chunks < 1) fail("chunk: chunks expected at least 1, got ", chunks);
-  const int64_t extent = x.size(dim);
+  const int64_t extent = x.shape()[normalize_axis("chunk", dim, x.rank())];
   return split(x, std::max<int64_t>(1, extent / chunks + (extent % chunks != 0)), dim);
 }
 

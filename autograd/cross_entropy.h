@@ -17,8 +17,8 @@ struct CrossEntropyOptions {
 /// Result of the target's shape, or its sum, or its mean over what counts (divided by the sum of the targets' weights).
 /// A target equal to ignore_index does not count: its loss and gradient are exactly 0, whatever the logits. Where
 /// nothing counts the mean is 0 (PyTorch gives NaN). A logit of +inf makes the loss of its position NaN.
-/// @throws ArgumentError naming position and label where one is neither a class nor ignore_index (on the CPU; on a GPU
-/// its loss is NaN).
+/// @throws ArgumentError for shapes, dtypes or a label_smoothing (0 to 1) that do not fit, and naming position and
+/// label where one is neither a class nor ignore_index (on the CPU; on a GPU its loss is NaN).
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options = {});
 
 struct NllLossOptions {

@@ -20,28 +20,48 @@ using Grads = std::vector<Tensor>;
 
 constexpr const char* kOp = "gated_long_conv";
 
+/// The operands in the order in which they are recorded.
+enum Operand : std::size_t { kProjections, kProjectionBias, kShortWeight, kShortBias, kFilter, kSkip };
+
 struct Problem {
   TokenFilterProblem tokens;
   LongConvProblem sequences;
 
-  static Problem make(const Tensor& projections, const Tensor& short_weight, const Tensor& filter) {
+  static Problem make(const Grads& in) {
+    const Tensor &projections = in[kProjections], &short_weight = in[kShortWeight], &filter = in[kFilter];
+    check_floating(kOp, {{"projections", projections},
+                         {"projection_bias", in[kProjectionBias]},
+                         {"short_weight", short_weight},
+                         {"short_bias", in[kShortBias]},
+                         {"filter", filter},
+                         {"skip", in[kSkip]}});
     if (projections.rank() != 3 || projections.size(2) % 3 != 0) {
       fail(kOp, ": projections expect [B, L, 3 D], got ", projections.shape());
     }
-    if (short_weight.rank() < 2) fail(kOp, ": short_weight expects [3 D, 1, K], got ", short_weight.shape());
-    const int64_t channels = projections.size(2) / 3;
+    const int64_t width = projections.size(2), channels = width / 3;
+    const int64_t kernel = short_weight.rank() < 2 ? 0 : short_weight.size(-1);
+    if (kernel < 1 || kernel > TokenFilterProblem::kMaxKernel || short_weight.size(0) != width ||
+        short_weight.numel() != width * kernel) {
+      fail(kOp, ": short_weight expects [", width, ", 1, K] with K from 1 to ", TokenFilterProblem::kMaxKernel,
+           ", got ", short_weight.shape());
+    }
+    const auto check_vector = [](const char* argument, const Tensor& t, int64_t length) {
+      if (t.defined() && t.shape() != Shape{length}) {
+        fail(kOp, ": ", argument, " expects shape ", Shape{length}, ", got ", t.shape());
+      }
+    };
+    check_vector("projection_bias", in[kProjectionBias], width);
+    check_vector("short_bias", in[kShortBias], width);
+    check_vector("skip", in[kSkip], channels);
     return {
         {.batch = projections.size(0),
          .length = projections.size(1),
          .parts = 3,
          .channels = channels,
-         .kernel = short_weight.size(-1)},
+         .kernel = kernel},
         LongConvProblem::make(kOp, {projections.size(0), channels, projections.size(1)}, filter.shape().vec(), true)};
   }
 };
-
-/// The operands in the order in which they are recorded.
-enum Operand : std::size_t { kProjections, kProjectionBias, kShortWeight, kShortBias, kFilter, kSkip };
 
 TokenFilterTensors token_operands(const Problem& p, const Grads& in) {
   return {in[kProjections], in[kProjectionBias], view::reshape(in[kShortWeight], {p.tokens.width(), p.tokens.kernel}),
@@ -80,8 +100,8 @@ Grads composed(const Grads& in) {
 
 Tensor gated_long_conv(const Tensor& projections, const Tensor& projection_bias, const Tensor& short_weight,
                        const Tensor& short_bias, const Tensor& filter, const Tensor& skip, WeightUse filter_use) {
-  const Problem problem = Problem::make(projections, short_weight, filter);
   const Grads in{projections, projection_bias, short_weight, short_bias, filter, skip};
+  const Problem problem = Problem::make(in);
   const auto x = ops::token_filter_forward(problem.tokens, token_operands(problem, in));
   const Tensor y =
       ops::long_conv_forward(problem.sequences, sequence_operands(in, x), LongConvMethod::Auto, filter_use);

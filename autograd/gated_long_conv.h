@@ -10,7 +10,7 @@ namespace halo {
 /// causal filter (short_weight [3 D, 1, K] or [3 D, K], short_bias [3 D]) and split into x0, x1 and v; the result is
 /// x0 * long_conv(x1 * v), as tokens [B, L, D]. filter [D, L], skip [D]. Kept for backward are the projections alone:
 /// what follows from them is made again. `filter_use` Again: the filter's transform is kept with it. K up to
-/// TokenFilterProblem::kMaxKernel.
+/// TokenFilterProblem::kMaxKernel (5). @throws ArgumentError naming the argument that does not fit.
 Tensor gated_long_conv(const Tensor& projections, const Tensor& projection_bias, const Tensor& short_weight,
                        const Tensor& short_bias, const Tensor& filter, const Tensor& skip,
                        WeightUse filter_use = WeightUse::Once);

@@ -23,6 +23,10 @@ Tensor gelu_linear(const Tensor& input, const Tensor& bias, const Tensor& weight
     fail("gelu_linear: input and weight expected [..., in] and [out, in], got ", input.shape(), " and ",
          weight.shape());
   }
+  check_floating("gelu_linear", {{"input", input}, {"bias", bias}, {"weight", weight}});
+  if (bias.shape() != Shape{input.size(-1)}) {
+    fail("gelu_linear: bias expected shape ", Shape{input.size(-1)}, ", got ", bias.shape());
+  }
   const UnaryOp op = form == GeluForm::Exact ? UnaryOp::Gelu : UnaryOp::GeluTanh;
   const Tensor x = input.flatten(0, -2);
   const Tensor y =

@@ -5,8 +5,8 @@
 
 namespace halo {
 
-/// gelu(input + bias) weight^T. input [..., in], bias [in], weight [out, in]. The activated values are made again in
-/// backward rather than kept.
+/// gelu(input + bias) weight^T: [..., out]. input [..., in], bias [in], weight [out, in]. The activated values are made
+/// again in backward rather than kept. @throws ArgumentError where shapes, dtypes or devices do not fit.
 Tensor gelu_linear(const Tensor& input, const Tensor& bias, const Tensor& weight, GeluForm form = GeluForm::Exact);
 
 }  // namespace halo

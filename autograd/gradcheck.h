@@ -24,6 +24,7 @@ struct GradcheckResult {
 
 /// Compares the gradients of `f` at `inputs` (float64; those that require grad are checked) with central differences,
 /// for a random cotangent, and (second order) the gradients of those gradients likewise. `f` must be deterministic.
+/// @throws ArgumentError for an input of another dtype.
 GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
                           const GradcheckOptions& options = {});
 

@@ -43,7 +43,7 @@ Tensor without_gradient_of_row(const Tensor& weight, int64_t row) {
   return record("padding_idx", {weight}, view::alias(weight),
                 [row, entries = weight.size(0)](const Tensor& g, const BackwardContext&) {
                   const TensorOptions numbers{.dtype = DType::Int64, .device = g.device()};
-                  const Tensor mask = eq(arange(entries, numbers), full({}, row, numbers));
+                  const Tensor mask = eq(arange(entries, numbers), row);
                   return Grads{masked_fill(g, mask.unsqueeze(1), 0)};
                 });
 }
@@ -58,12 +58,21 @@ void check_vector(const char* op, const Tensor& index) {
 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   check_vector("index_select", index);
+  normalize_axis("index_select", dim, x.rank());
   return select_slices("index_select", x, dim, index);
 }
 
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  check_vector("index_add", index);
-  return x + add_slices("index_add", source, dim, index, x.size(dim));
+  constexpr const char* op = "index_add";
+  check_vector(op, index);
+  check_same_dtype_and_device(op, {{"input", x}, {"source", source}});
+  const int axis = normalize_axis(op, dim, x.rank());
+  Shape expected = x.shape();
+  expected[axis] = index.numel();
+  if (source.shape() != expected) {
+    fail(op, ": source expected shape ", expected, " (one slice an index), got ", source.shape());
+  }
+  return x + add_slices(op, source, axis, index, x.shape()[axis]);
 }
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
@@ -74,6 +83,7 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
 }
 
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& src) {
+  check_same_dtype_and_device("scatter_add", {{"input", x}, {"src", src}});
   return x + add_elements(src, dim, index, x.shape());
 }
 
@@ -96,6 +106,9 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int6
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   if (broadcast_shapes("masked_fill", x.shape(), mask.shape()) != x.shape()) {
     fail("masked_fill: mask expected to broadcast over ", x.shape(), ", got ", mask.shape());
+  }
+  if (mask.dtype() != DType::Bool || !(mask.device() == x.device())) {
+    fail("masked_fill: mask expected bool on ", x.device(), ", got ", mask.describe());
   }
   return where(mask, full({}, value, x.options()), x);
 }

@@ -1,5 +1,6 @@
 // Differentiable indexing. Indices are integer tensors on the data's device and count from 0; on the CPU one outside is
 // an ArgumentError naming position and value (on a GPU the result is NaN there). Sums have a fixed order.
+// @throws ArgumentError also for indices of another dtype or device, shapes that do not fit, and a dim that x lacks.
 #pragma once
 
 #include <halo/core/tensor.h>

@@ -33,7 +33,7 @@ void refuse_recorded_source(const char* op, const Tensor& source) {
 
 const Tensor& Tensor::copy_(const Tensor& source) const {
   refuse_recorded_source("copy_", source);
-  const Tensor wide = view::expand(source, shape());
+  const Tensor wide = view::expand(source, shape(), "copy_");
   begin_change("copy_", *this);
   // A source that shares this memory is read before anything is written.
   copy(source.storage() == storage() ? view::dense(convert(wide, wide.dtype(), wide.device())) : wide, *this);
@@ -49,15 +49,15 @@ const Tensor& Tensor::fill_(const Scalar& value) const {
 const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
   refuse_recorded_source("add_", other);
   check_same_dtype_and_device("add_", {{"self", *this}, {"other", other}});
-  const Tensor scaled = alpha == 1 ? other : ops::unary(UnaryOp::Scale, other, {alpha});
-  const Tensor sum = ops::binary(BinaryOp::Add, *this, view::expand(scaled, shape()));
+  const Tensor scaled = alpha == 1 ? other : ops::unary(UnaryOp::Scale, other, {alpha}, "add_");
+  const Tensor sum = ops::binary(BinaryOp::Add, *this, view::expand(scaled, shape(), "add_"));
   begin_change("add_", *this);
   copy(sum, *this);
   return *this;
 }
 
 const Tensor& Tensor::mul_(double factor) const {
-  const Tensor product = ops::unary(UnaryOp::Scale, *this, {factor});
+  const Tensor product = ops::unary(UnaryOp::Scale, *this, {factor}, "mul_");
   begin_change("mul_", *this);
   copy(product, *this);
   return *this;

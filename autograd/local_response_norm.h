@@ -19,7 +19,8 @@ struct LocalResponseNormOptions {
 
 /// y_c = x_c (k + a sum_j x_j^2)^-beta over x [N, C, ...], where j runs over the channels c - size / 2 ...
 /// c + (size - 1) / 2 that exist (an even size has one more before than after), and a = alpha / size or alpha.
-/// The paper's AlexNet: size 5, alpha 1e-4, beta 0.75, k 2, LrnConvention::Paper.
+/// The paper's AlexNet: size 5, alpha 1e-4, beta 0.75, k 2, LrnConvention::Paper. @throws ArgumentError for a size
+/// below 1, an input of fewer than two axes or of a dtype that is not floating.
 Tensor local_response_norm(const Tensor& input, int64_t size, const LocalResponseNormOptions& options = {});
 
 }  // namespace halo

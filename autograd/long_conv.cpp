@@ -74,12 +74,15 @@ Grads differentiable_backward(const Form& form, const LongConvTensors& in, const
 
 }  // namespace
 
-Tensor long_conv(const Tensor& input, const Tensor& weight, const Tensor& skip, const LongConvOptions& options) {
-  const auto problem = LongConvProblem::make("long_conv", input.shape().vec(), weight.shape().vec(), options.causal);
+namespace {
+
+Tensor long_conv(const char* op, const Tensor& input, const Tensor& weight, const Tensor& skip,
+                 const LongConvOptions& options) {
+  const auto problem = LongConvProblem::make(op, input.shape().vec(), weight.shape().vec(), options.causal);
   const Form form{problem, options.method};
   const Tensor y = ops::long_conv_forward(problem, {input, weight, skip, options.gate_in, options.gate_out},
-                                          options.method, autograd::weight_use(weight));
-  return record("long_conv", {input, weight, skip, options.gate_in, options.gate_out}, y,
+                                          options.method, autograd::weight_use(weight), op);
+  return record(op, {input, weight, skip, options.gate_in, options.gate_out}, y,
                 [form, sx = SavedTensor(input), sw = SavedTensor(weight), ss = SavedTensor(skip),
                  si = SavedTensor(options.gate_in),
                  so = SavedTensor(options.gate_out)](const Tensor& g, const BackwardContext& context) {
@@ -94,10 +97,16 @@ Tensor long_conv(const Tensor& input, const Tensor& weight, const Tensor& skip, 
                 });
 }
 
+}  // namespace
+
+Tensor long_conv(const Tensor& input, const Tensor& weight, const Tensor& skip, const LongConvOptions& options) {
+  return long_conv("long_conv", input, weight, skip, options);
+}
+
 Tensor long_conv_direct(const Tensor& input, const Tensor& weight, const Tensor& skip, const LongConvOptions& options) {
   LongConvOptions direct = options;
   direct.method = LongConvMethod::Direct;
-  return long_conv(input, weight, skip, direct);
+  return long_conv("long_conv_direct", input, weight, skip, direct);
 }
 
 }  // namespace halo

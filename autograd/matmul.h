@@ -1,4 +1,5 @@
-// Differentiable matrix products.
+// Differentiable matrix products of floating dtypes. @throws ArgumentError with both shapes where they do not fit, and
+// where dtypes or devices differ.
 #pragma once
 
 #include <halo/core/tensor.h>

@@ -62,7 +62,7 @@ void check_shape(const char* op, const char* argument, const Tensor& t, const Sh
 /// Layer, group and instance normalisation; `parameters` is the shape of weight and bias.
 Tensor row_norm(const char* op, const RowNormProblem& problem, const Shape& parameters, const Tensor& input,
                 const Tensor& weight, const Tensor& bias) {
-  check_same_dtype_and_device(op, {{"input", input}, {"weight", weight}, {"bias", bias}});
+  check_floating(op, {{"input", input}, {"weight", weight}, {"bias", bias}});
   check_shape(op, "weight", weight, parameters);
   check_shape(op, "bias", bias, parameters);
   const NormResult result = ops::row_norm_forward(problem, input, weight, bias);

@@ -1,5 +1,5 @@
 // Differentiable normalisation: y = (x - mean) / sqrt(variance + eps) * weight + bias. Variances are over n; weight and
-// bias may be undefined (1 and 0).
+// bias may be undefined (1 and 0). @throws ArgumentError naming the argument whose shape, dtype or device does not fit.
 #pragma once
 
 #include <halo/core/tensor.h>
@@ -24,11 +24,12 @@ struct BatchNormOptions {
 Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {},
                   const Tensor& bias = {}, const BatchNormOptions& options = {});
 
-/// Statistics over the last axes, whose extents are `normalized_shape`; weight and bias have that shape.
+/// x [..., normalized_shape], statistics over those last axes; weight and bias have that shape.
 Tensor layer_norm(const Tensor& input, const Shape& normalized_shape, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 
 /// x [N, C, ...], statistics of each sample over groups of C / num_groups channels; weight, bias [C].
+/// @throws ArgumentError where num_groups does not divide C.
 Tensor group_norm(const Tensor& input, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 

@@ -50,65 +50,88 @@ Tensor avg_pool(const PoolProblem& problem, const Tensor& x) {
                 [=](const Tensor& g, const BackwardContext&) { return Grads{avg_pool_backward(problem, g)}; });
 }
 
+namespace {
+
+/// x where pooling takes it: of a floating dtype.
+const Shape& pooled(const char* op, const Tensor& input) {
+  check_floating(op, {{"input", input}});
+  return input.shape();
+}
+
+Tensor max_pool(const char* op, int rank, const Tensor& input, const IntList& kernel_size,
+                const MaxPoolOptions& options) {
+  return max_pool(PoolProblem::max(op, rank, pooled(op, input), kernel_size, options), input);
+}
+
+MaxPoolOutput max_pool_with_indices(const char* op, int rank, const Tensor& input, const IntList& kernel_size,
+                                    const MaxPoolOptions& options) {
+  return max_pool_with_indices(PoolProblem::max(op, rank, pooled(op, input), kernel_size, options), input);
+}
+
+Tensor avg_pool(const char* op, int rank, const Tensor& input, const IntList& kernel_size,
+                const AvgPoolOptions& options) {
+  return avg_pool(PoolProblem::average(op, rank, pooled(op, input), kernel_size, options), input);
+}
+
+PoolProblem adaptive(const char* op, int rank, const Tensor& input, const IntList& output_size) {
+  return PoolProblem::adaptive(op, rank, pooled(op, input), output_size);
+}
+
+}  // namespace
+
 Tensor max_pool1d(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options) {
-  return max_pool(PoolProblem::max("max_pool1d", 1, input.shape(), kernel_size, options), input);
+  return max_pool("max_pool1d", 1, input, kernel_size, options);
 }
 Tensor max_pool2d(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options) {
-  return max_pool(PoolProblem::max("max_pool2d", 2, input.shape(), kernel_size, options), input);
+  return max_pool("max_pool2d", 2, input, kernel_size, options);
 }
 Tensor max_pool3d(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options) {
-  return max_pool(PoolProblem::max("max_pool3d", 3, input.shape(), kernel_size, options), input);
+  return max_pool("max_pool3d", 3, input, kernel_size, options);
 }
 MaxPoolOutput max_pool1d_with_indices(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options) {
-  return max_pool_with_indices(PoolProblem::max("max_pool1d_with_indices", 1, input.shape(), kernel_size, options),
-                               input);
+  return max_pool_with_indices("max_pool1d_with_indices", 1, input, kernel_size, options);
 }
 MaxPoolOutput max_pool2d_with_indices(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options) {
-  return max_pool_with_indices(PoolProblem::max("max_pool2d_with_indices", 2, input.shape(), kernel_size, options),
-                               input);
+  return max_pool_with_indices("max_pool2d_with_indices", 2, input, kernel_size, options);
 }
 MaxPoolOutput max_pool3d_with_indices(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options) {
-  return max_pool_with_indices(PoolProblem::max("max_pool3d_with_indices", 3, input.shape(), kernel_size, options),
-                               input);
+  return max_pool_with_indices("max_pool3d_with_indices", 3, input, kernel_size, options);
 }
 Tensor avg_pool1d(const Tensor& input, const IntList& kernel_size, const AvgPoolOptions& options) {
-  return avg_pool(PoolProblem::average("avg_pool1d", 1, input.shape(), kernel_size, options), input);
+  return avg_pool("avg_pool1d", 1, input, kernel_size, options);
 }
 Tensor avg_pool2d(const Tensor& input, const IntList& kernel_size, const AvgPoolOptions& options) {
-  return avg_pool(PoolProblem::average("avg_pool2d", 2, input.shape(), kernel_size, options), input);
+  return avg_pool("avg_pool2d", 2, input, kernel_size, options);
 }
 Tensor avg_pool3d(const Tensor& input, const IntList& kernel_size, const AvgPoolOptions& options) {
-  return avg_pool(PoolProblem::average("avg_pool3d", 3, input.shape(), kernel_size, options), input);
+  return avg_pool("avg_pool3d", 3, input, kernel_size, options);
 }
 Tensor adaptive_avg_pool1d(const Tensor& input, const IntList& output_size) {
-  return avg_pool(PoolProblem::adaptive("adaptive_avg_pool1d", 1, input.shape(), output_size), input);
+  return avg_pool(adaptive("adaptive_avg_pool1d", 1, input, output_size), input);
 }
 Tensor adaptive_avg_pool2d(const Tensor& input, const IntList& output_size) {
-  return avg_pool(PoolProblem::adaptive("adaptive_avg_pool2d", 2, input.shape(), output_size), input);
+  return avg_pool(adaptive("adaptive_avg_pool2d", 2, input, output_size), input);
 }
 Tensor adaptive_avg_pool3d(const Tensor& input, const IntList& output_size) {
-  return avg_pool(PoolProblem::adaptive("adaptive_avg_pool3d", 3, input.shape(), output_size), input);
+  return avg_pool(adaptive("adaptive_avg_pool3d", 3, input, output_size), input);
 }
 Tensor adaptive_max_pool1d(const Tensor& input, const IntList& output_size) {
-  return max_pool(PoolProblem::adaptive("adaptive_max_pool1d", 1, input.shape(), output_size), input);
+  return max_pool(adaptive("adaptive_max_pool1d", 1, input, output_size), input);
 }
 Tensor adaptive_max_pool2d(const Tensor& input, const IntList& output_size) {
-  return max_pool(PoolProblem::adaptive("adaptive_max_pool2d", 2, input.shape(), output_size), input);
+  return max_pool(adaptive("adaptive_max_pool2d", 2, input, output_size), input);
 }
 Tensor adaptive_max_pool3d(const Tensor& input, const IntList& output_size) {
-  return max_pool(PoolProblem::adaptive("adaptive_max_pool3d", 3, input.shape(), output_size), input);
+  return max_pool(adaptive("adaptive_max_pool3d", 3, input, output_size), input);
 }
 MaxPoolOutput adaptive_max_pool1d_with_indices(const Tensor& input, const IntList& output_size) {
-  return max_pool_with_indices(PoolProblem::adaptive("adaptive_max_pool1d_with_indices", 1, input.shape(), output_size),
-                               input);
+  return max_pool_with_indices(adaptive("adaptive_max_pool1d_with_indices", 1, input, output_size), input);
 }
 MaxPoolOutput adaptive_max_pool2d_with_indices(const Tensor& input, const IntList& output_size) {
-  return max_pool_with_indices(PoolProblem::adaptive("adaptive_max_pool2d_with_indices", 2, input.shape(), output_size),
-                               input);
+  return max_pool_with_indices(adaptive("adaptive_max_pool2d_with_indices", 2, input, output_size), input);
 }
 MaxPoolOutput adaptive_max_pool3d_with_indices(const Tensor& input, const IntList& output_size) {
-  return max_pool_with_indices(PoolProblem::adaptive("adaptive_max_pool3d_with_indices", 3, input.shape(), output_size),
-                               input);
+  return max_pool_with_indices(adaptive("adaptive_max_pool3d_with_indices", 3, input, output_size), input);
 }
 
 }  // namespace halo

@@ -1,4 +1,6 @@
-// Differentiable pooling of x [N, C, spatial...]. Names, defaults and window rules are PyTorch's.
+// Differentiable pooling of x [N, C, spatial...]. Names, defaults and window rules are PyTorch's. @throws ArgumentError
+// naming the argument that does not fit: numbers for another count of axes, windows without an input, a dtype that is
+// not floating.
 #pragma once
 
 #include <halo/core/tensor.h>
@@ -8,7 +10,7 @@ namespace halo {
 
 /// The largest input of each window; NaN wins, and padding never does. Output extents are
 /// floor((L + before + after - dilation (k - 1) - 1) / stride) + 1 (ceil_mode: rounded up, see MaxPoolOptions).
-/// The gradient goes to the first largest. @throws ArgumentError naming the argument that does not fit.
+/// The gradient goes to the first largest.
 Tensor max_pool1d(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options = {});
 Tensor max_pool2d(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options = {});
 Tensor max_pool3d(const Tensor& input, const IntList& kernel_size, const MaxPoolOptions& options = {});

@@ -31,7 +31,7 @@ Tensor finished(const Tensor& kept, const Tensor& x, const Shape& dims, bool kee
 
 /// g / y, and 0 where y is 0.
 Tensor divided(const Tensor& g, const Tensor& y) {
-  const Tensor flat = eq(y.detach(), zeros({}, y.options()));
+  const Tensor flat = eq(y.detach(), 0);
   return where(flat, zeros({}, g.options()), g / where(flat, ones({}, y.options()), y));
 }
 
@@ -55,7 +55,7 @@ Tensor var(const Tensor& x, const Shape& dims, bool unbiased, bool keepdim) {
 }
 
 Tensor std(const Tensor& x, const Shape& dims, bool unbiased, bool keepdim) {
-  const Tensor variance = ops::variance(x, dims, unbiased ? 1 : 0, true);
+  const Tensor variance = ops::variance(x, dims, unbiased ? 1 : 0, true, "std");
   const double n = divisor(x, variance, unbiased);
   const Tensor y = ops::unary(UnaryOp::Sqrt, variance);
   const Tensor kept = record(
@@ -74,13 +74,15 @@ Tensor logsumexp(const Tensor& x, const Shape& dims, bool keepdim) {
       [saved = SavedTensor(x), result = SavedTensor::output(y)](const Tensor& g, const BackwardContext& context) {
         const Tensor in = saved.unpack(context), sum = result.unpack(context);
         // Of nothing but -inf no element has a share.
-        const Tensor none = eq(sum.detach(), full({}, -INFINITY, sum.options()));
+        const Tensor none = eq(sum.detach(), -INFINITY);
         return Grads{g * exp(in - where(none, zeros({}, sum.options()), sum))};
       });
   return finished(kept, x, dims, keepdim);
 }
 
 Tensor norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
+  check_floating("norm", {{"input", x}});
+  for (const int64_t dim : dims) normalize_axis("norm", dim, x.rank());
   if (p == 1) return sum(abs(x), dims, keepdim);
   if (p == INFINITY) return amax(abs(x), dims, keepdim);
   if (p != 2) fail("norm: p expected 1, 2 or infinity, got ", p);

@@ -76,10 +76,12 @@ ResidualNormLinearOutput residual_norm_linear(const Tensor& input, const Tensor&
                                               double eps) {
   constexpr const char* op = "residual_norm_linear";
   const ResidualNormProblem problem = checked_problem(op, input, residual, eps);
+  check_floating(op, {{"input", input}, {"linear_weight", linear_weight}});
   if (linear_weight.rank() != 2 || linear_weight.size(1) != problem.length) {
     fail(op, ": linear_weight expects [out, ", problem.length, "], got ", linear_weight.shape());
   }
-  const ResidualNormResult result = ops::residual_norm_forward(problem, {input, input_bias, residual, weight, bias});
+  const ResidualNormResult result =
+      ops::residual_norm_forward(problem, {input, input_bias, residual, weight, bias}, op);
   const Shape rows{problem.rows, problem.length};
   Shape shape = input.shape();
   shape[shape.rank() - 1] = linear_weight.size(0);

@@ -1,4 +1,5 @@
-// Differentiable softmax.
+// Differentiable softmax of x of any shape. @throws ArgumentError for a dim that x does not have, or a dtype that is
+// not floating.
 #pragma once
 
 #include <halo/core/tensor.h>

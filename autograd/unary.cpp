@@ -27,7 +27,7 @@ Tensor derivative(UnaryOp op, int order, const Tensor& g, const Tensor& s, Unary
 }
 
 Tensor unary(const char* name, UnaryOp op, const Tensor& x, UnaryParams params = {}) {
-  const Tensor y = ops::unary(op, x, params);
+  const Tensor y = ops::unary(op, x, params, name);
   const bool from_output = dispatch_unary(op, params, [](auto f) { return decltype(f)::kFromOutput; });
   const SavedTensor saved = from_output ? SavedTensor::output(y) : SavedTensor(x);
   return record(name, {x}, y, [=](const Tensor& g, const BackwardContext& context) {
@@ -62,6 +62,17 @@ Tensor pow(const Tensor& x, double exponent) { return unary("pow", UnaryOp::Pow,
 Tensor reciprocal(const Tensor& x) { return unary("reciprocal", UnaryOp::Reciprocal, x); }
 Tensor scale(const Tensor& x, double factor) { return unary("scale", UnaryOp::Scale, x, {factor}); }
 Tensor shift(const Tensor& x, double summand) { return unary("shift", UnaryOp::Shift, x, {summand}); }
+
+// Arithmetic with a number (autograd/arithmetic.h): the same functions under the names that people wrote.
+Tensor operator+(const Tensor& a, double b) { return unary("add", UnaryOp::Shift, a, {b}); }
+Tensor operator-(const Tensor& a, double b) { return unary("sub", UnaryOp::Shift, a, {-b}); }
+Tensor operator*(const Tensor& a, double b) { return unary("mul", UnaryOp::Scale, a, {b}); }
+Tensor operator/(const Tensor& a, double b) { return a / full({}, b, a.options()); }
+Tensor operator+(double a, const Tensor& b) { return b + a; }
+Tensor operator-(double a, const Tensor& b) { return unary("sub", UnaryOp::Scale, b, {-1}) + a; }
+Tensor operator*(double a, const Tensor& b) { return b * a; }
+Tensor operator/(double a, const Tensor& b) { return unary("div", UnaryOp::Reciprocal, b) * a; }
+Tensor operator-(const Tensor& a) { return unary("neg", UnaryOp::Scale, a, {-1}); }
 
 Tensor activate(const Tensor& x, const Activation& activation) {
   switch (activation.kind) {

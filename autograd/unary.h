@@ -1,4 +1,5 @@
-// Differentiable elementwise functions of one argument.
+// Differentiable elementwise functions of one argument: x of any shape, the result of the same.
+// @throws ArgumentError for a dtype that is not floating.
 #pragma once
 
 #include <halo/core/tensor.h>
@@ -24,9 +25,9 @@ enum class GeluForm { Exact, Tanh };
 Tensor gelu(const Tensor& x, GeluForm form = GeluForm::Exact);
 /// x sigmoid(x).
 Tensor silu(const Tensor& x);
-/// min(max(x, low), high); NaN stays NaN; gradient 1 on the bounds.
+/// min(max(x, low), high); NaN stays NaN; gradient 1 on the bounds. @throws ArgumentError unless low <= high.
 Tensor clamp(const Tensor& x, double low, double high);
-/// x to a constant power.
+/// x to a constant power; NaN for a negative x and a broken exponent.
 Tensor pow(const Tensor& x, double exponent);
 Tensor reciprocal(const Tensor& x);
 /// x * factor and x + summand, for numbers.

@@ -39,7 +39,8 @@ namespace {
 
 constexpr int64_t kGrain = 4096;
 
-void check_floating(const char* op, DType dtype) {
+void check_arguments(const char* op, const Shape& shape, DType dtype) {
+  check_extents(op, shape);
   if (!is_floating_point(dtype)) fail(op, ": dtype expected a floating type, got ", name(dtype));
 }
 
@@ -58,7 +59,7 @@ Tensor filled(const Shape& shape, const TensorOptions& options, Draw draw) {
 }  // namespace
 
 Tensor rand(const Shape& shape, const TensorOptions& options, Generator& generator) {
-  check_floating("rand", options.dtype);
+  check_arguments("rand", shape, options.dtype);
   const PhiloxState state = generator.reserve(static_cast<uint64_t>(shape.numel()));
   if (options.device.is_cuda()) return cuda::random(cuda::Distribution::Uniform, state, shape, options);
   if (options.dtype == DType::Float64) {
@@ -68,7 +69,7 @@ Tensor rand(const Shape& shape, const TensorOptions& options, Generator& generat
 }
 
 Tensor randn(const Shape& shape, const TensorOptions& options, Generator& generator) {
-  check_floating("randn", options.dtype);
+  check_arguments("randn", shape, options.dtype);
   const PhiloxState state = generator.reserve(static_cast<uint64_t>(shape.numel()));
   if (options.device.is_cuda()) return cuda::random(cuda::Distribution::Normal, state, shape, options);
   if (options.dtype == DType::Float64) {
@@ -77,7 +78,11 @@ Tensor randn(const Shape& shape, const TensorOptions& options, Generator& genera
   return filled(shape, options, [state](uint64_t i) { return static_cast<float>(random_normal(state, i)); });
 }
 
+Tensor rand_like(const Tensor& like, Generator& generator) { return rand(like.shape(), like.options(), generator); }
+Tensor randn_like(const Tensor& like, Generator& generator) { return randn(like.shape(), like.options(), generator); }
+
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options, Generator& generator) {
+  check_extents("randint", shape);
   if (low >= high) fail("randint: low expected below high, got ", low, " and ", high);
   const PhiloxState state = generator.reserve(static_cast<uint64_t>(shape.numel()));
   const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);

@@ -34,6 +34,9 @@ void manual_seed(uint64_t seed);
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, Generator& generator = default_generator());
 /// Standard normal. Floating dtypes.
 Tensor randn(const Shape& shape, const TensorOptions& options = {}, Generator& generator = default_generator());
+/// As many in the dtype and on the device of `like`.
+Tensor rand_like(const Tensor& like, Generator& generator = default_generator());
+Tensor randn_like(const Tensor& like, Generator& generator = default_generator());
 /// Integers in [low, high). Integer dtypes (int64 unless given).
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options = {.dtype = DType::Int64},
                Generator& generator = default_generator());

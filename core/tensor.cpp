@@ -95,9 +95,7 @@ template std::vector<BFloat16> Tensor::to_vector<BFloat16>() const;
 template std::vector<Float16> Tensor::to_vector<Float16>() const;
 
 Tensor empty(const Shape& shape, const TensorOptions& options) {
-  for (int64_t extent : shape) {
-    if (extent < 0) fail("empty: shape expected extents of 0 or more, got ", shape);
-  }
+  check_extents("empty", shape);
   const int64_t numel = shape.numel();
   const auto element = static_cast<int64_t>(size_of(options.dtype));
   if (numel > INT64_MAX / element) fail("empty: shape ", shape, " of ", name(options.dtype), " passes 2^63 bytes");
@@ -105,17 +103,26 @@ Tensor empty(const Shape& shape, const TensorOptions& options) {
   return Tensor(std::move(storage), options.dtype, shape, contiguous_strides(shape), 0);
 }
 
-Tensor full(const Shape& shape, const Scalar& value, const TensorOptions& options) {
+namespace {
+
+Tensor filled(const char* op, const Shape& shape, const Scalar& value, const TensorOptions& options) {
+  check_extents(op, shape);
   Tensor result = empty(shape, options);
   fill(result, value);
   return result;
 }
 
-Tensor zeros(const Shape& shape, const TensorOptions& options) { return full(shape, 0, options); }
-Tensor ones(const Shape& shape, const TensorOptions& options) { return full(shape, 1, options); }
+}  // namespace
+
+Tensor full(const Shape& shape, const Scalar& value, const TensorOptions& options) {
+  return filled("full", shape, value, options);
+}
+Tensor zeros(const Shape& shape, const TensorOptions& options) { return filled("zeros", shape, 0, options); }
+Tensor ones(const Shape& shape, const TensorOptions& options) { return filled("ones", shape, 1, options); }
 Tensor empty_like(const Tensor& like) { return empty(like.shape(), like.options()); }
 Tensor zeros_like(const Tensor& like) { return zeros(like.shape(), like.options()); }
 Tensor ones_like(const Tensor& like) { return ones(like.shape(), like.options()); }
+Tensor full_like(const Tensor& like, const Scalar& value) { return full(like.shape(), value, like.options()); }
 
 Tensor arange(int64_t n, const TensorOptions& options) {
   if (n < 0) fail("arange: n expected 0 or more, got ", n);
@@ -183,6 +190,21 @@ void check_same_dtype_and_device(const char* op, std::initializer_list<NamedTens
     if (t.tensor.defined()) text += concat(text.empty() ? "" : ", ", t.name, " ", t.tensor.describe());
   }
   fail(op, ": operands expected one dtype and one device, got ", text);
+}
+
+void check_extents(const char* op, const Shape& shape) {
+  for (const int64_t extent : shape) {
+    if (extent < 0) fail(op, ": shape expected extents of 0 or more, got ", shape);
+  }
+}
+
+void check_floating(const char* op, std::initializer_list<NamedTensor> operands) {
+  check_same_dtype_and_device(op, operands);
+  for (const NamedTensor& t : operands) {  // NOLINT(clang-analyzer-core.NullDereference): a list that exists
+    if (t.tensor.defined() && !is_floating_point(t.tensor.dtype())) {
+      fail(op, ": ", t.name, " expected a floating dtype, got ", t.tensor.describe());
+    }
+  }
 }
 
 }  // namespace halo

@@ -75,6 +75,8 @@ class Tensor {
   std::vector<T> to_vector() const;
 
   // --- Conversions and views (differentiable; defined in autograd/views.cpp) ---------------------------------------
+  // A view shares its elements. Negative dims count from the back. @throws ArgumentError for a dim that there is not,
+  // and for shapes, indices or steps that do not fit; DeviceError and OutOfMemoryError where a copy finds no room.
   Tensor to(Device device) const;
   Tensor to(DType dtype) const;
   /// This tensor if it is dense, else a dense copy.
@@ -155,6 +157,7 @@ Tensor full(const Shape& shape, const Scalar& value, const TensorOptions& option
 Tensor empty_like(const Tensor& like);
 Tensor zeros_like(const Tensor& like);
 Tensor ones_like(const Tensor& like);
+Tensor full_like(const Tensor& like, const Scalar& value);
 /// 0, 1, ... n-1.
 Tensor arange(int64_t n, const TensorOptions& options = {.dtype = DType::Int64});
 /// `steps` values from start to end, both included.
@@ -177,5 +180,9 @@ struct NamedTensor {
   const Tensor& tensor;
 };
 void check_same_dtype_and_device(const char* op, std::initializer_list<NamedTensor> operands);
+/// The same, and that the dtype is a floating one.
+void check_floating(const char* op, std::initializer_list<NamedTensor> operands);
+/// @throws ArgumentError where an extent is negative.
+void check_extents(const char* op, const Shape& shape);
 
 }  // namespace halo

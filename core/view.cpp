@@ -118,7 +118,7 @@ Tensor permute(const Tensor& t, const Shape& dims) {
   return with(t, shape, strides, t.storage_offset());
 }
 
-Tensor expand(const Tensor& t, const Shape& wanted) {
+Tensor expand(const Tensor& t, const Shape& wanted, const char* op) {
   const int added = wanted.rank() - t.rank();
   Shape shape = wanted, strides = Shape::filled(wanted.rank(), 0);
   bool fits = added >= 0;
@@ -128,7 +128,7 @@ Tensor expand(const Tensor& t, const Shape& wanted) {
     if (i >= added && shape[i] == have) strides[i] = t.strides()[i - added];
     fits = shape[i] >= 0 && (shape[i] == have || have == 1);
   }
-  if (!fits) fail("expand: shape expected to stretch only extents of 1 of ", t.shape(), ", got ", wanted);
+  if (!fits) fail(op, ": shape expected to stretch only extents of 1 of ", t.shape(), ", got ", wanted);
   return with(t, shape, strides, t.storage_offset());
 }
 

@@ -13,7 +13,7 @@ Tensor reshape(const Tensor& tensor, const Shape& shape);
 Tensor flatten(const Tensor& tensor, int64_t start, int64_t end);
 Tensor transpose(const Tensor& tensor, int64_t dim0, int64_t dim1);
 Tensor permute(const Tensor& tensor, const Shape& dims);
-Tensor expand(const Tensor& tensor, const Shape& shape);
+Tensor expand(const Tensor& tensor, const Shape& shape, const char* op = "expand");
 Tensor unsqueeze(const Tensor& tensor, int64_t dim);
 Tensor squeeze(const Tensor& tensor, int64_t dim);
 Tensor slice(const Tensor& tensor, int64_t dim, int64_t start, int64_t end, int64_t step = 1);

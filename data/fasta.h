@@ -21,7 +21,8 @@ std::string reverse_complement(const std::string& sequence);
 
 /// A sequence of A, C, G, T at two bits a base: "HALO2BIT", the length (8 bytes, little-endian), four bases a byte from
 /// the low bits up. Other letters are not kept: write refuses them.
-/// The file appears under its name only when it is complete and on the disk.
+/// The file appears under its name only when it is complete and on the disk. @throws ArgumentError for other letters,
+/// FileError where reading or writing fails.
 void write_two_bit(const std::string& path, const std::string& sequence);
 std::string read_two_bit(const std::string& path);
 

@@ -18,11 +18,13 @@ struct ImageSet {
 /// An IDX file (gzipped or not) of unsigned bytes, in its own shape. @throws FileError naming what is wrong.
 Tensor read_idx(const std::string& path);
 
-/// The images and labels of an IDX pair. Class names are the digits; pass others for other sets.
+/// The images and labels of an IDX pair. Class names are the digits; pass others for other sets. @throws FileError
+/// naming what is wrong, as where the two have different counts.
 ImageSet read_idx_images(const std::string& images_path, const std::string& labels_path,
                          std::vector<std::string> class_names = {});
 
-/// CIFAR-10 binary batches (each record a label byte and 3 x 32 x 32 pixels), joined.
+/// CIFAR-10 binary batches (each record a label byte and 3 x 32 x 32 pixels), joined. @throws FileError naming what is
+/// wrong.
 ImageSet read_cifar10(const std::vector<std::string>& paths);
 
 /// One PNG or JPEG as uint8 [3, H, W] (grey images give equal channels; alpha is dropped). At most 2^28 pixels, and no
@@ -31,10 +33,11 @@ ImageSet read_cifar10(const std::vector<std::string>& paths);
 Tensor read_image(const std::string& path);
 
 /// A folder with one sub-folder a class; every image is resized to [3, height, width]. Classes in alphabetical order.
+/// @throws FileError where there is no class, or an image cannot be read.
 ImageSet read_image_folder(const std::string& path, int64_t height, int64_t width);
 
 /// Writes uint8 [3, H, W] or [1, H, W] as a PNG. The file appears under its name only when it is complete and on the
-/// disk.
+/// disk. @throws ArgumentError for another image, FileError where writing fails.
 void write_png(const std::string& path, const Tensor& image);
 
 /// The names of Fashion-MNIST's ten classes, by label.

@@ -16,7 +16,7 @@ namespace halo::data {
 
 /// The order in which one epoch visits `size` examples, cut into batches. The order of epoch e depends on (seed, e)
 /// alone, so that a training resumed in the middle of an epoch sees what it would have seen. Callable from several
-/// threads.
+/// threads. @throws ArgumentError for a negative size, a batch_size below 1, an index that is not below batches().
 class BatchOrder {
  public:
   BatchOrder(int64_t size, int64_t batch_size, uint64_t seed, bool drop_last = false);
@@ -36,7 +36,7 @@ class BatchOrder {
   mutable Order order_;
 };
 
-/// Rows `indices` of `source` along dim 0, copied.
+/// Rows `indices` of `source` [N, ...] along dim 0, copied. @throws ArgumentError for an index outside.
 Tensor take(const Tensor& source, const std::vector<int64_t>& indices);
 
 /// Batches made on background threads, a few ahead, and handed out in order.

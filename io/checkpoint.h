@@ -21,8 +21,9 @@ struct Checkpoint {
 };
 
 /// One safetensors file, written whole or not at all: entries `model.*` and `optimizer.*`, the numbers as metadata.
+/// @throws ArgumentError for a name of metadata that begins as its own do, FileError where writing fails.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
-/// @throws FileError where the file is no checkpoint.
+/// Tensors come to `device`. @throws FileError where the file is none, or no checkpoint.
 Checkpoint load_checkpoint(const std::string& path, Device device = Device::cpu());
 
 }  // namespace halo

@@ -58,12 +58,14 @@ struct DLManagedTensorVersioned {
 
 /// A view of `tensor`'s memory for another library, which calls `deleter` when it is done. Strides are kept; history is
 /// not part of it. Work on a GPU must have reached the consumer's stream (synchronize) before it reads.
+/// @throws ArgumentError for an undefined tensor.
 dlpack::DLManagedTensor* to_dlpack(const Tensor& tensor);
 dlpack::DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
 
 /// A tensor over the memory of another library; its deleter is called when the last tensor on that memory goes.
 /// @throws ArgumentError naming the field that Halo cannot take (dtype, lanes, axes, strides, alignment, read-only
-/// memory, which in-place functions could not respect); `managed` then still belongs to the caller.
+/// memory, which in-place functions could not respect), DeviceError for a GPU that is not there; `managed` then still
+/// belongs to the caller.
 Tensor from_dlpack(dlpack::DLManagedTensor* managed);
 Tensor from_dlpack(dlpack::DLManagedTensorVersioned* managed);
 

@@ -12,7 +12,8 @@ namespace halo {
 Tensor load_npy(const std::string& path, Device device = Device::cpu());
 
 /// Writes the values of `tensor` in C order, little-endian. bfloat16 has no .npy form: convert it first. The file
-/// appears under its name only when it is complete and on the disk.
+/// appears under its name only when it is complete and on the disk. @throws ArgumentError for bfloat16, FileError where
+/// writing fails.
 void save_npy(const std::string& path, const Tensor& tensor);
 
 }  // namespace halo

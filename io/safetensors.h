@@ -36,7 +36,7 @@ class SafetensorsReader {
 
   const std::map<std::string, Entry>& entries() const { return entries_; }
   const Metadata& metadata() const { return metadata_; }
-  /// Reads one tensor. @throws ArgumentError where the file has none of that name.
+  /// Reads one tensor. @throws ArgumentError where the file has none of that name, FileError where it was cut short.
   Tensor load(const std::string& name, Device device = Device::cpu()) const;
 
  private:
@@ -46,7 +46,7 @@ class SafetensorsReader {
   Metadata metadata_;
 };
 
-/// Reads a whole file.
+/// Reads a whole file to `device`. @throws FileError naming the path, the tensor and the field that is wrong.
 SafetensorsContent load_safetensors(const std::string& path, Device device = Device::cpu());
 
 /// Writes the *values* of `tensors`: views, expanded tensors and tensors on a GPU are stored dense; a tensor under two

@@ -1,4 +1,5 @@
-// Convolution layers.
+// Convolution layers. Sizes are checked at once: constructors and forward() throw ArgumentError naming what does not
+// fit.
 #pragma once
 
 #include <halo/nn/module.h>
@@ -44,17 +45,18 @@ using Conv2d = Conv<2>;
 using Conv3d = Conv<3>;
 
 struct ConvTransposeOptions {
-  IntList stride{};
-  IntList padding{};
-  IntList padding_after{};
-  IntList output_padding{};
-  IntList dilation{};
+  IntList stride{};          ///< default 1
+  IntList padding{};         ///< taken off both sides of each axis; default 0
+  IntList padding_after{};   ///< the far side where it differs; default `padding`
+  IntList output_padding{};  ///< added at the far side; less than stride or dilation; default 0
+  IntList dilation{};        ///< default 1
   int64_t groups = 1;
-  AutoPadding auto_padding = AutoPadding::None;
+  AutoPadding auto_padding = AutoPadding::None;  ///< Same, Valid or Causal instead of numbers
   bool bias = true;
 };
 
-/// Transposed convolution. Parameters weight [in, out / groups, kernel...] and bias [out].
+/// Transposed convolution, x [N, in, spatial...] to [N, out, spatial...] with the extents of halo::conv_transpose2d.
+/// Parameters weight [in, out / groups, kernel...] and bias [out], both uniform within 1 / sqrt(fan in).
 template <int Rank>
 class ConvTranspose : public Module {
  public:

@@ -1,4 +1,5 @@
 // Initial values. Names, formulas and defaults are PyTorch's; each function fills a tensor in place, without recording.
+// Tensors of any shape and a floating dtype; a weight has two axes or more, else ArgumentError is thrown.
 #pragma once
 
 #include <halo/core/generator.h>

@@ -1,6 +1,8 @@
-// Layers without a file of their own: linear, embedding, dropout, flatten, and activations as modules.
+// Layers without a file of their own: linear, embedding, dropout, flatten, resizing, and activations as modules.
+// Constructors throw ArgumentError for numbers that make no layer, forward() for an input that does not fit.
 #pragma once
 
+#include <halo/autograd/interpolate.h>
 #include <halo/autograd/unary.h>
 #include <halo/core/generator.h>
 #include <halo/nn/module.h>
@@ -44,7 +46,7 @@ class Dropout : public Module {
   Generator* generator_;
 };
 
-/// Merges the axes start..end into one.
+/// Merges the axes start..end into one: [N, C, H, W] to [N, C H W].
 class Flatten : public Module {
  public:
   explicit Flatten(int64_t start = 1, int64_t end = -1) : start_(start), end_(end) {}
@@ -54,11 +56,23 @@ class Flatten : public Module {
   int64_t start_, end_;
 };
 
+/// Resizes x [N, C, spatial...]: see halo::interpolate.
+class Upsample : public Module {
+ public:
+  explicit Upsample(const InterpolateOptions& options) : options_(options) {}
+  Tensor forward(const Tensor& x) override { return interpolate(x, options_); }
+
+ private:
+  InterpolateOptions options_;
+};
+
+/// Gives x itself.
 class Identity : public Module {
  public:
   Tensor forward(const Tensor& x) override { return x; }
 };
 
+// --- Activations: x of any shape and a floating dtype; see autograd/unary.h ----------------------------------------
 class ReLU : public Module {
  public:
   Tensor forward(const Tensor& x) override { return relu(x); }

@@ -1,4 +1,5 @@
-// Normalisation layers.
+// Normalisation layers. Constructors throw ArgumentError for numbers that make no layer, forward() for an input that
+// does not fit.
 #pragma once
 
 #include <halo/autograd/local_response_norm.h>

@@ -1,4 +1,5 @@
-// Pooling layers over `Rank` spatial axes; see autograd/pool.h for the rules.
+// Pooling layers over `Rank` spatial axes: x [N, C, spatial...] to [N, C, spatial...]; see autograd/pool.h for the
+// rules. forward() throws ArgumentError where windows and input do not fit.
 #pragma once
 
 #include <halo/autograd/pool.h>
@@ -6,6 +7,7 @@
 
 namespace halo::nn {
 
+/// The largest of each window.
 template <int Rank>
 class MaxPool : public Module {
  public:
@@ -20,6 +22,7 @@ class MaxPool : public Module {
   MaxPoolOptions options_;
 };
 
+/// The mean of each window.
 template <int Rank>
 class AvgPool : public Module {
  public:
@@ -34,6 +37,7 @@ class AvgPool : public Module {
   AvgPoolOptions options_;
 };
 
+/// Means over windows that make `output_size` of any input.
 template <int Rank>
 class AdaptiveAvgPool : public Module {
  public:
@@ -46,6 +50,7 @@ class AdaptiveAvgPool : public Module {
   IntList output_size_;
 };
 
+/// The largest of windows that make `output_size` of any input.
 template <int Rank>
 class AdaptiveMaxPool : public Module {
  public:

@@ -14,7 +14,7 @@ Tensor as_rows(const Tensor& t, int64_t columns) {
 
 void check(const char* op, UnaryOp form, const Tensor& x, const Tensor& bias) {
   if (form != UnaryOp::Gelu && form != UnaryOp::GeluTanh) fail(op, ": form expects Gelu or GeluTanh");
-  check_same_dtype_and_device(op, {{"input", x}, {"bias", bias}});
+  check_floating(op, {{"input", x}, {"bias", bias}});
   if (x.rank() == 0 || bias.shape() != Shape{x.size(-1)}) {
     fail(op, ": bias expects the last extent of input ", x.shape(), ", got ", bias.shape());
   }

@@ -26,6 +26,8 @@ enum class BinaryOp : uint8_t {
 };
 
 bool is_comparison(BinaryOp op);
+/// The function that people call: "add", "maximum", "eq", "logical_and".
+const char* name(BinaryOp op);
 
 namespace ops {
 

@@ -33,7 +33,7 @@ void check(const char* op, const char* argument, const Tensor& t, const Shape& s
 
 /// Checked and dense, weight as [C, K].
 CausalConv1dTensors checked(const char* op, const CausalConv1dProblem& p, const CausalConv1dTensors& t) {
-  check_same_dtype_and_device(op, {{"input", t.x}, {"weight", t.weight}, {"bias", t.bias}, {"initial_state", t.state}});
+  check_floating(op, {{"input", t.x}, {"weight", t.weight}, {"bias", t.bias}, {"initial_state", t.state}});
   check(op, "input", t.x, p.x_shape());
   if (t.weight.numel() != p.channels * p.kernel) {
     fail(op, ": weight expects ", Shape{p.channels, p.kernel}, ", got ", t.weight.shape());
@@ -48,8 +48,8 @@ CausalConv1dTensors checked(const char* op, const CausalConv1dProblem& p, const 
 }  // namespace
 
 CausalConv1dResult causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
-                                         bool want_final_state) {
-  const CausalConv1dTensors dense = checked("causal_conv1d", problem, operands);
+                                         bool want_final_state, const char* op) {
+  const CausalConv1dTensors dense = checked(op, problem, operands);
   CausalConv1dResult result{.y = empty(problem.x_shape(), dense.x.options())};
   if (want_final_state) result.final_state = empty(problem.state_shape(), dense.x.options());
   run_backend("causal_conv1d_forward", dense.x.device(), cpu::causal_conv1d_forward, cuda::causal_conv1d_forward,

@@ -44,9 +44,9 @@ struct CausalConv1dResult {
 
 namespace ops {
 
-/// weight may also be [C, 1, K].
+/// weight may also be [C, 1, K]. Errors are reported in the name of `op`.
 CausalConv1dResult causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
-                                         bool want_final_state);
+                                         bool want_final_state, const char* op = "causal_conv1d");
 
 /// Which gradients to compute.
 struct CausalConv1dWanted {

@@ -7,6 +7,7 @@ namespace halo::ops {
 
 Tensor dropout(const Tensor& x, double p, PhiloxState state) {
   if (!(p >= 0 && p <= 1)) fail("dropout: p expected from 0 to 1, got ", p);
+  check_floating("dropout", {{"input", x}});
   Tensor y = empty(x.shape(), x.options());
   run_backend<HalfKernels::Cuda>("dropout", x.device(), cpu::dropout, cuda::dropout, p, state, x, writes(y));
   return y;

@@ -8,7 +8,7 @@ namespace halo::ops {
 namespace {
 
 void check_sine(const char* op, const Tensor& x, const Tensor& bias, const Tensor& frequency) {
-  check_same_dtype_and_device(op, {{"input", x}, {"bias", bias}, {"frequency", frequency}});
+  check_floating(op, {{"input", x}, {"bias", bias}, {"frequency", frequency}});
   Shape channels = x.shape();
   if (x.rank() > 0) channels.erase(x.rank() - 1);
   if (x.rank() < 2 || bias.shape() != channels || frequency.shape() != channels) {
@@ -31,7 +31,7 @@ Tensor bias_sine_forward(const Tensor& x, const Tensor& bias, const Tensor& freq
 BiasSineGrads bias_sine_backward(const Tensor& g, const Tensor& x, const Tensor& bias, const Tensor& frequency) {
   constexpr const char* op = "bias_sine_backward";
   check_sine(op, x, bias, frequency);
-  check_same_dtype_and_device(op, {{"grad_output", g}, {"input", x}});
+  check_floating(op, {{"grad_output", g}, {"input", x}});
   if (g.shape() != x.shape()) fail(op, ": grad_output expected ", x.shape(), ", got ", g.shape());
   const BiasSineGrads grads{empty(x.shape(), x.options()), empty(bias.shape(), x.options()),
                             empty(bias.shape(), x.options())};
@@ -42,7 +42,7 @@ BiasSineGrads bias_sine_backward(const Tensor& g, const Tensor& x, const Tensor&
 
 Tensor decay_window(const DecayWindow& window, const Tensor& x) {
   constexpr const char* op = "decay_window";
-  check_same_dtype_and_device(op, {{"input", x}, {"time", window.time}, {"decay", window.decay}});
+  check_floating(op, {{"input", x}, {"time", window.time}, {"decay", window.decay}});
   const Shape expected{window.decay.numel(), window.time.numel()};
   if (x.shape() != expected) fail(op, ": input expected ", expected, ", got ", x.shape());
   const DecayWindow dense{view::dense(window.time), view::dense(window.decay), window.shift};

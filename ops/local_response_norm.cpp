@@ -8,6 +8,7 @@ namespace halo::ops {
 namespace {
 
 void check(const char* op, const LocalResponseNorm& norm, const Tensor& x) {
+  check_floating(op, {{"input", x}});
   if (x.rank() < 2) fail(op, ": input expects at least 2 axes [N, C, ...], got ", x.shape());
   if (norm.size < 1) fail(op, ": size expects at least 1, got ", norm.size);
 }

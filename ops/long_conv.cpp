@@ -13,12 +13,12 @@ void check(const char* op, const char* argument, const Tensor& t, const Shape& s
 
 /// Checks what is there, and makes it dense.
 LongConvTensors checked(const char* op, const LongConvProblem& p, const LongConvTensors& t, const Tensor& g) {
-  check_same_dtype_and_device(op, {{"input", t.x},
-                                   {"weight", t.weight},
-                                   {"skip", t.skip},
-                                   {"gate_in", t.gate_in},
-                                   {"gate_out", t.gate_out},
-                                   {"grad_output", g}});
+  check_floating(op, {{"input", t.x},
+                      {"weight", t.weight},
+                      {"skip", t.skip},
+                      {"gate_in", t.gate_in},
+                      {"gate_out", t.gate_out},
+                      {"grad_output", g}});
   const Shape sequences{p.batch, p.channels, p.length};
   check(op, "input", t.x, sequences);
   check(op, "weight", t.weight, {p.channels, p.kernel});
@@ -37,8 +37,7 @@ void need(const char* op, const char* argument, const Tensor& t) {
 }  // namespace
 
 Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& operands, LongConvMethod method,
-                         WeightUse use) {
-  constexpr const char* op = "long_conv";
+                         WeightUse use, const char* op) {
   need(op, "input", operands.x);
   need(op, "weight", operands.weight);
   const LongConvTensors dense = checked(op, problem, operands, {});

@@ -27,9 +27,11 @@ struct LongConvTensors {
 
 namespace ops {
 
-/// y [B, H, L]. @throws ArgumentError where a shape is not the problem's, or dtypes or devices differ.
+/// y [B, H, L]. @throws ArgumentError, in the name of `op`, where a shape is not the problem's, or dtypes or devices
+/// differ.
 Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& operands,
-                         LongConvMethod method = LongConvMethod::Auto, WeightUse use = WeightUse::Once);
+                         LongConvMethod method = LongConvMethod::Auto, WeightUse use = WeightUse::Once,
+                         const char* op = "long_conv");
 
 /// Which gradients to compute.
 struct LongConvWanted {

@@ -90,7 +90,7 @@ Shape batch_of(const Tensor& t) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  check_same_dtype_and_device("matmul", {{"input", a}, {"other", b}});
+  check_floating("matmul", {{"input", a}, {"other", b}});
   if (a.rank() < 2 || b.rank() < 2 || a.size(-1) != b.size(-2)) {
     fail("matmul: shapes expected [..., m, k] and [..., k, n], got ", a.shape(), " and ", b.shape());
   }
@@ -102,7 +102,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_same_dtype_and_device("linear", {{"input", x}, {"weight", weight}, {"bias", bias}});
+  check_floating("linear", {{"input", x}, {"weight", weight}, {"bias", bias}});
   if (x.rank() != 2 || weight.rank() != 2 || x.size(1) != weight.size(1)) {
     fail("linear: input and weight expected [rows, in] and [out, in], got ", x.shape(), " and ", weight.shape());
   }

@@ -53,7 +53,7 @@ void write_back(const Tensor& computed, const Tensor& target) {
 NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, const Tensor& weight,
                               const Tensor& bias, const Tensor& running_mean, const Tensor& running_var) {
   constexpr const char* op = "batch_norm";
-  check_same_dtype_and_device(
+  check_floating(
       op,
       {{"input", x}, {"weight", weight}, {"bias", bias}, {"running_mean", running_mean}, {"running_var", running_var}});
   check_batch_norm(op, problem, x);

@@ -7,7 +7,7 @@ namespace halo::ops {
 namespace {
 
 void check_pair(const char* op, const Tensor& x, const Tensor& t) {
-  check_same_dtype_and_device(op, {{"input", x}, {"target", t}});
+  check_floating(op, {{"input", x}, {"target", t}});
   if (x.shape() != t.shape()) fail(op, ": target expected input's shape ", x.shape(), ", got ", t.shape());
 }
 

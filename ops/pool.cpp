@@ -21,7 +21,7 @@ void check_offsets(const char* op, const PoolProblem& problem, const Tensor& off
 }  // namespace
 
 MaxPoolResult max_pool_forward(const PoolProblem& problem, const Tensor& x, bool want_offsets) {
-  check("max_pool_forward", "input", x, problem.x_shape());
+  check("max_pool", "input", x, problem.x_shape());
   MaxPoolResult result{.y = empty(problem.y_shape(), x.options())};
   if (want_offsets) {
     result.offsets = empty(problem.y_shape(), {.dtype = problem.offset_dtype(), .device = x.device()});
@@ -62,7 +62,7 @@ Tensor max_pool_indices(const PoolProblem& problem, const Tensor& offsets) {
 }
 
 Tensor avg_pool_forward(const PoolProblem& problem, const Tensor& x) {
-  check("avg_pool_forward", "input", x, problem.x_shape());
+  check("avg_pool", "input", x, problem.x_shape());
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x);
   run_backend<HalfKernels::Cuda>("avg_pool_forward", x.device(), cpu::avg_pool_forward, cuda::avg_pool_forward, problem,

@@ -6,7 +6,23 @@
 
 #include <array>
 
-namespace halo::ops {
+namespace halo {
+
+const char* name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::Sum: return "sum";
+    case ReduceOp::Mean: return "mean";
+    case ReduceOp::Max: return "amax";
+    case ReduceOp::Min: return "amin";
+    case ReduceOp::LogSumExp: return "logsumexp";
+    case ReduceOp::Norm: return "norm";
+    case ReduceOp::Any: return "any";
+    case ReduceOp::All: return "all";
+  }
+  fail<InternalError>("name: unknown ReduceOp");
+}
+
+namespace ops {
 namespace {
 
 /// x with the kept axes in front, and the shapes of the result.
@@ -17,9 +33,9 @@ struct Plan {
   int64_t count = 1;  ///< elements that make one result
 };
 
-Plan plan_of(const Tensor& x, const Shape& dims, bool keepdim) {
+Plan plan_of(const char* op, const Tensor& x, const Shape& dims, bool keepdim) {
   std::array<bool, kMaxRank> reduced{};
-  for (int64_t dim : dims) reduced[static_cast<std::size_t>(normalize_axis("reduce", dim, x.rank()))] = true;
+  for (int64_t dim : dims) reduced[static_cast<std::size_t>(normalize_axis(op, dim, x.rank()))] = true;
   if (dims.empty()) reduced.fill(true);
   Plan plan;
   Shape order;
@@ -50,34 +66,34 @@ DType result_dtype(ReduceOp op, DType dtype) {
 }  // namespace
 
 Tensor reduce(ReduceOp op, const Tensor& x, const Shape& dims, bool keepdim) {
-  const Plan plan = plan_of(x, dims, keepdim);
+  const Plan plan = plan_of(name(op), x, dims, keepdim);
   const bool floating = op == ReduceOp::Mean || op == ReduceOp::LogSumExp || op == ReduceOp::Norm;
   if (floating && !is_floating_point(x.dtype())) {
-    fail(op == ReduceOp::Mean   ? "mean"
-         : op == ReduceOp::Norm ? "norm"
-                                : "logsumexp",
-         ": input expected a floating dtype, got ", x.describe());
+    fail(name(op), ": input expected a floating dtype, got ", x.describe());
   }
   if ((op == ReduceOp::Max || op == ReduceOp::Min) && plan.count == 0) {
-    fail("reduce: max and min expected at least one element to reduce, got ", x.describe());
+    fail(name(op), ": input expected at least one element to reduce, got ", x.describe());
   }
   Tensor out = empty(plan.kept_shape, {.dtype = result_dtype(op, x.dtype()), .device = x.device()});
-  run_backend<HalfKernels::Cuda>("reduce", x.device(), cpu::reduce, cuda::reduce, op, plan.ordered, plan.kept,
+  run_backend<HalfKernels::Cuda>(name(op), x.device(), cpu::reduce, cuda::reduce, op, plan.ordered, plan.kept,
                                  writes(out));
   return view::reshape(out, plan.result_shape);
 }
 
-Tensor variance(const Tensor& x, const Shape& dims, double correction, bool keepdim) {
-  const Plan plan = plan_of(x, dims, keepdim);
-  if (!is_floating_point(x.dtype())) fail("var: input expected a floating dtype, got ", x.describe());
+Tensor variance(const Tensor& x, const Shape& dims, double correction, bool keepdim, const char* op) {
+  const Plan plan = plan_of(op, x, dims, keepdim);
+  if (!is_floating_point(x.dtype())) fail(op, ": input expected a floating dtype, got ", x.describe());
   Tensor out = empty(plan.kept_shape, x.options());
-  run_backend<HalfKernels::Cuda>("variance", x.device(), cpu::variance, cuda::variance, plan.ordered, plan.kept,
-                                 correction, writes(out));
+  run_backend<HalfKernels::Cuda>(op, x.device(), cpu::variance, cuda::variance, plan.ordered, plan.kept, correction,
+                                 writes(out));
   return view::reshape(out, plan.result_shape);
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
+  if (broadcast_shapes("sum_to", x.shape(), shape) != x.shape()) {
+    fail("sum_to: shape expected to broadcast to ", x.shape(), ", got ", shape);
+  }
   const int added = x.rank() - shape.rank();
   Shape dims;
   for (int i = 0; i < x.rank(); ++i) {
@@ -86,4 +102,5 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   return view::reshape(reduce(ReduceOp::Sum, x, dims, true), shape);
 }
 
-}  // namespace halo::ops
+}  // namespace ops
+}  // namespace halo

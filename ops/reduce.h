@@ -7,6 +7,8 @@ namespace halo {
 
 /// LogSumExp = log(sum(exp(x))) without overflow; Norm = sqrt(sum(x^2)). Any and All give bool.
 enum class ReduceOp : uint8_t { Sum, Mean, Max, Min, LogSumExp, Norm, Any, All };
+/// The function that people call: "sum", "amax".
+const char* name(ReduceOp op);
 
 /// What a loss does with the losses of its elements.
 enum class Reduction : uint8_t { None, Mean, Sum };
@@ -19,7 +21,7 @@ namespace ops {
 Tensor reduce(ReduceOp op, const Tensor& x, const Shape& dims = {}, bool keepdim = false);
 
 /// sum((x - mean)^2) / (count - correction) over `dims`; NaN where count <= correction. Floating dtypes.
-Tensor variance(const Tensor& x, const Shape& dims, double correction, bool keepdim = false);
+Tensor variance(const Tensor& x, const Shape& dims, double correction, bool keepdim = false, const char* op = "var");
 
 /// Sums `x` down to `shape`, the adjoint of broadcasting from it.
 Tensor sum_to(const Tensor& x, const Shape& shape);

@@ -68,9 +68,8 @@ void run(const char* op, const ResidualNormProblem& p, const Tensor& t, void (*c
 
 }  // namespace
 
-ResidualNormResult residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTensors& t) {
-  constexpr const char* op = "residual_norm";
-  check_same_dtype_and_device(
+ResidualNormResult residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTensors& t, const char* op) {
+  check_floating(
       op, {{"input", t.x}, {"input_bias", t.x_bias}, {"residual", t.residual}, {"weight", t.weight}, {"bias", t.bias}});
   check(op, "input", t.x, p.rows * p.length);
   check(op, "residual", t.residual, p.rows * p.length);

@@ -42,7 +42,8 @@ struct ResidualNormGrads {
 namespace ops {
 
 /// Results have the shape of x, whose last axis is normalised.
-ResidualNormResult residual_norm_forward(const ResidualNormProblem& problem, const ResidualNormTensors& operands);
+ResidualNormResult residual_norm_forward(const ResidualNormProblem& problem, const ResidualNormTensors& operands,
+                                         const char* op = "residual_norm");
 
 /// Gradients of <sum, g_sum> + <y, g_y>. `g_sum` may be undefined (0).
 ResidualNormGrads residual_norm_backward(const ResidualNormProblem& problem, const ResidualNormResult& result,

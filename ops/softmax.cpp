@@ -15,6 +15,7 @@ Tensor with_axis(const Tensor& t) { return view::dense(t.rank() == 0 ? view::res
 }  // namespace
 
 Tensor softmax(bool log, const Tensor& x, int64_t dim) {
+  check_floating(name(log), {{"input", x}});
   const Tensor in = with_axis(x);
   const int axis = normalize_axis(name(log), dim, in.rank());
   const Tensor y = empty_like(in);

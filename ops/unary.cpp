@@ -5,10 +5,10 @@
 
 namespace halo::ops {
 
-Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params) {
-  if (!is_floating_point(x.dtype())) fail("unary: input expected a floating dtype, got ", x.describe());
+Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params, const char* name) {
+  if (!is_floating_point(x.dtype())) fail(name, ": input expected a floating dtype, got ", x.describe());
   Tensor y = empty(x.shape(), x.options());
-  run_backend<HalfKernels::Cuda>("unary", x.device(), cpu::unary, cuda::unary, op, params, x, writes(y));
+  run_backend<HalfKernels::Cuda>(name, x.device(), cpu::unary, cuda::unary, op, params, x, writes(y));
   return y;
 }
 

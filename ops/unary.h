@@ -6,8 +6,8 @@
 
 namespace halo::ops {
 
-/// f(x). Floating dtypes.
-Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
+/// f(x). Floating dtypes. @throws ArgumentError for another, in the name of the function that the caller wrote.
+Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {}, const char* name = "unary");
 
 /// g * f'(s) for order 1, g * (f')'(s) for order 2; s is what unary_functors.h says is saved. Where g is 0 the result
 /// is 0, whatever the derivative: an infinite slope in a branch that was masked out leaves no NaN.

@@ -1,4 +1,4 @@
-// Learning-rate schedules.
+// Learning-rate schedules. Steps are updates of the optimiser, counted from 0.
 #pragma once
 
 #include <halo/optim/optimizer.h>
@@ -11,7 +11,7 @@ namespace halo::optim {
 /// The factor on the initial learning rate after so many steps. A pure function, so that resuming needs the step alone.
 using Schedule = std::function<double(int64_t step)>;
 
-/// gamma^(step / step_size), whole steps.
+/// gamma^(step / step_size), whole steps. @throws ArgumentError for a step_size below 1.
 Schedule step_schedule(int64_t step_size, double gamma = 0.1);
 
 struct CosineOptions {
@@ -20,7 +20,8 @@ struct CosineOptions {
   double warmup_start = 0;
   double end = 0;  ///< where the cosine ends, and stays
 };
-/// Warm-up, then half a cosine down (Loshchilov and Hutter, "SGDR", ICLR 2017).
+/// Warm-up, then half a cosine down (Loshchilov and Hutter, "SGDR", ICLR 2017). @throws ArgumentError unless
+/// 0 <= warmup_steps <= steps and steps >= 1.
 Schedule cosine_schedule(const CosineOptions& options);
 
 struct OneCycleOptions {
@@ -30,7 +31,7 @@ struct OneCycleOptions {
   double end = 1.0 / 250000;  ///< factor at the last step
 };
 /// Half a cosine up to 1, then down (Smith and Topin, "Super-convergence", 2018). The optimiser's initial learning rate
-/// is the largest one.
+/// is the largest one. @throws ArgumentError for steps below 1 or a warmup_share outside [0, 1].
 Schedule one_cycle_schedule(const OneCycleOptions& options);
 
 /// Sets the learning rate of every group to its initial one times a schedule's factor.
@@ -40,7 +41,7 @@ class Scheduler {
   Scheduler(Optimizer& optimizer, Schedule schedule);
   /// To be called after each optimiser step.
   void step() { set_step(step_ + 1); }
-  /// Goes to a step: how a resumed run goes on.
+  /// Goes to a step: how a resumed run goes on. @throws ArgumentError for a negative one.
   void set_step(int64_t step);
   int64_t current_step() const { return step_; }
 
@@ -62,10 +63,12 @@ struct PlateauOptions {
 /// Cuts the learning rate when a metric stops getting better. NaN is never better.
 class ReduceOnPlateau {
  public:
+  /// @throws ArgumentError for a factor outside (0, 1).
   explicit ReduceOnPlateau(Optimizer& optimizer, const PlateauOptions& options = {});
   void step(double metric);
   /// What a checkpoint stores: `best`, `bad_calls`, `cooldown_left`.
   StateDict state_dict() const;
+  /// @throws ArgumentError naming what is missing.
   void load_state_dict(const StateDict& state);
 
  private:

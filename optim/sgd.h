@@ -8,7 +8,8 @@ namespace halo::optim {
 
 using SGDOptions = SgdUpdate;
 
-/// param -= lr * v with v = momentum * v + grad + weight_decay * param.
+/// param -= lr * v with v = momentum * v + grad + weight_decay * param. @throws ArgumentError for parameters that are
+/// no floating leaves or come twice, and for nesterov without momentum.
 class SGD : public Optimizer {
  public:
   explicit SGD(const std::vector<Tensor>& params, const SGDOptions& options = {});

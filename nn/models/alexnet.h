@@ -28,7 +28,8 @@ struct AlexNetOptions {
 
 /// x [N, 3, H, W] (63 x 63 at least) to logits [N, num_classes]. Names of parameters are torchvision's in both
 /// variants: features.0, .3, .6, .8, .10 and classifier.1, .4, .6. Starts from layers' defaults, or (Original) from the
-/// paper's normal distributions with Caffe's biases.
+/// paper's normal distributions with Caffe's biases. @throws ArgumentError for other than five channels, and in forward
+/// for an input that is too small.
 class AlexNet : public nn::Module {
  public:
   explicit AlexNet(const AlexNetOptions& options = {});

@@ -18,9 +18,11 @@ struct DnaTokenizerOptions {
   int64_t pad_to = 0;      ///< PAD in front up to this length
 };
 
-/// A, C, G, T, N (any case) are 7 to 11, every other letter is UNKNOWN.
+/// A, C, G, T, N (any case) are 7 to 11, every other letter is UNKNOWN. @throws ArgumentError where max_length has no
+/// room for the special tokens.
 std::vector<int64_t> encode_dna(std::string_view sequence, const DnaTokenizerOptions& options = {});
-/// The letters of `ids`; special tokens are left out, what is unknown is '.'.
+/// The letters of `ids`; special tokens are left out, what is unknown is '.'. @throws ArgumentError for a number that
+/// is no token.
 std::string decode_dna(const std::vector<int64_t>& ids);
 
 }  // namespace halo::models

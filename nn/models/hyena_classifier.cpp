@@ -13,7 +13,7 @@ HyenaClassifier::HyenaClassifier(const HyenaLMOptions& options, int64_t classes,
 Tensor HyenaClassifier::forward(const Tensor& ids) {
   const Tensor states = model_.hidden(ids);
   if (pooling_ == SequencePooling::Last) return head_(states.select(1, -1));
-  const Tensor counted = ne(ids, full({}, int64_t{kPad}, ids.options())).to(states.dtype());  // [B, L]
+  const Tensor counted = ne(ids, int64_t{kPad}).to(states.dtype());  // [B, L]
   const Tensor total = sum(states * counted.unsqueeze(2), {1});
   return head_(total / maximum(sum(counted, {1}, true), ones({}, counted.options())));
 }

@@ -13,7 +13,7 @@ enum class SequencePooling { Mean, Last };
 class HyenaClassifier : public nn::Module {
  public:
   HyenaClassifier(const HyenaLMOptions& options, int64_t classes, SequencePooling pooling = SequencePooling::Mean);
-  /// Token numbers [B, L] to logits [B, classes].
+  /// Token numbers [B, L] (int64, L <= l_max) to logits [B, classes]. @throws ArgumentError for others.
   Tensor forward(const Tensor& ids) override;
   /// The language model, to load published or pretrained weights into.
   HyenaLM& language_model() { return model_; }

@@ -19,14 +19,14 @@ namespace halo::models {
 /// Works as in evaluation (no dropout), records nothing, and sees the model's weights as they were at prefill().
 class HyenaDecoder {
  public:
-  /// At most `capacity` tokens follow a prefix. The model must outlive the decoder.
+  /// At most `capacity` tokens follow a prefix. The model must outlive the decoder. @throws ArgumentError below 1.
   HyenaDecoder(HyenaLM& model, int64_t capacity);
 
   /// Starts over with ids [B, P] (int64, on the model's device), P + capacity <= l_max: logits after the last token,
-  /// [B, vocabulary].
+  /// [B, vocabulary]. @throws ArgumentError for other ids.
   Tensor prefill(const Tensor& ids);
   /// Appends a token to each sequence, ids [B]: logits after it, [B, vocabulary], valid until the next step.
-  /// @throws ArgumentError once capacity tokens have followed.
+  /// @throws ArgumentError before prefill, for other ids, and once capacity tokens have followed.
   Tensor step(const Tensor& ids);
   /// Tokens that may still follow.
   int64_t room() const { return capacity_ - steps_; }

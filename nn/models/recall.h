@@ -14,6 +14,7 @@ struct RecallOptions {
 };
 
 /// Sequences k v k v ... k, each with its own dictionary, and what must follow the last key (one that came before).
+/// @throws ArgumentError for no pair, or an odd vocab_size.
 struct RecallBatch {
   Tensor ids;     ///< [batch, 2 pairs + 1], int64
   Tensor target;  ///< [batch], int64

@@ -117,6 +117,21 @@ const std::vector<OpCase>& op_cases() {
        [](const Tensors& in) {
          return pad(in[0], {2, 1, 1, 3}, PadMode::Circular);
        }},
+      {"interpolate_nearest",
+       {{2, 1, 3, 5}},
+       [](const Tensors& in) {
+         return interpolate(in[0], {.size = {7, 2}});
+       }},
+      {"interpolate_linear",
+       {{1, 2, 3, 2, 4}},
+       [](const Tensors& in) {
+         return interpolate(in[0], {.size = {2, 5, 3}, .mode = InterpolateMode::Linear});
+       }},
+      {"interpolate_corners",
+       {{2, 2, 3, 4}},
+       [](const Tensors& in) {
+         return interpolate(in[0], {.scale_factor = {1.7}, .mode = InterpolateMode::Linear, .align_corners = true});
+       }},
       {"index_select",
        {{2, 3, 2}},
        [](const Tensors& in) {

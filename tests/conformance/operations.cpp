@@ -47,6 +47,16 @@ Operation unary(Tensor (*f)(const Tensor&)) {
 
 IntList list(const Case& c, const std::string& key) { return c.integers(key, {}); }
 
+Tensor run_interpolate(Case& c) {
+  InterpolateOptions options{.size = list(c, "size"), .align_corners = c.flag("align_corners", false)};
+  if (c.has_parameter("scale_factor")) options.scale_factor = {c.real("scale_factor", 1)};
+  const std::string mode = c.text("mode", "nearest");
+  const bool is_linear = mode == "linear" || mode == "bilinear" || mode == "trilinear";
+  if (!is_linear && mode != "nearest") fail("interpolate: mode expected nearest or linear, got ", mode);
+  if (is_linear) options.mode = InterpolateMode::Linear;
+  return interpolate(c.input("input"), options);
+}
+
 MaxPoolOptions max_pool_options(const Case& c) {
   MaxPoolOptions options{.dilation = list(c, "dilation"), .ceil_mode = c.flag("ceil_mode", false)};
   options.stride = list(c, "stride");
@@ -163,6 +173,7 @@ const std::map<std::string, Operation>& operations() {
       {"adaptive_max_pool1d", adaptive_pool(adaptive_max_pool1d)},
       {"adaptive_max_pool2d", adaptive_pool(adaptive_max_pool2d)},
       {"adaptive_max_pool3d", adaptive_pool(adaptive_max_pool3d)},
+      {"interpolate", run_interpolate},
       {"local_response_norm", run_local_response_norm},
       {"batch_norm", run_batch_norm},
       {"layer_norm",

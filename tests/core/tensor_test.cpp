@@ -106,5 +106,37 @@ TEST(Parallel, CoversEveryIndexOnceAndRethrows) {
                ArgumentError);
 }
 
+TEST(Tensor, LikeAnother) {
+  const Tensor like = zeros({3, 1, 5}, {.dtype = float64}).expand({3, 7, 5});
+  for (const Tensor& t : {full_like(like, 2.5), zeros_like(like), ones_like(like), rand_like(like), randn_like(like)}) {
+    EXPECT_EQ(t.shape(), like.shape());
+    EXPECT_EQ(t.dtype(), float64);
+    EXPECT_TRUE(t.is_contiguous());
+  }
+  EXPECT_EQ(full_like(like, 2.5).to_vector<double>(), std::vector<double>(105, 2.5));
+  EXPECT_EQ(full_like(zeros({1}, {.dtype = int64}), INT64_MAX).to_vector<int64_t>()[0], INT64_MAX);
+  Generator a(3), b(3);
+  EXPECT_TRUE(same(rand_like(like, a), rand(like.shape(), like.options(), b)));
+  EXPECT_TRUE(same(randn_like(like, a), randn(like.shape(), like.options(), b)));
+  testing::message_of([] { rand_like(zeros({2}, {.dtype = int64})); });
+  EXPECT_EQ(full_like(empty({0, 2}), 1).shape(), Shape({0, 2}));
+}
+
+TEST(StateDict, CloneHasMemoryOfItsOwn) {
+  const Tensor weight = testing::leaf(arange(6, {.dtype = float32}).reshape({2, 3}));
+  const StateDict state{{"weight", weight}, {"turned", weight.transpose(0, 1)}, {"absent", {}}, {"step", full({}, 3)}};
+  const StateDict kept = clone(state);
+  {
+    const NoGradGuard guard;
+    weight.fill_(-1);
+  }
+  EXPECT_TRUE(same(kept.at("weight"), arange(6, {.dtype = float32}).reshape({2, 3})));
+  EXPECT_TRUE(same(kept.at("turned"), tensor({0, 3, 1, 4, 2, 5}).reshape({3, 2})));
+  EXPECT_FALSE(kept.at("absent").defined());
+  EXPECT_FALSE(kept.at("weight").requires_grad());
+  EXPECT_EQ(kept.at("step").item(), 3);
+  EXPECT_EQ(kept.size(), 4u);
+}
+
 }  // namespace
 }  // namespace halo

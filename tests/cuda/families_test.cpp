@@ -15,7 +15,7 @@ using testing::same;
 using testing::Tensors;
 using testing::with_gradients;
 
-Tensor above(const Tensor& x, int value) { return gt(x, full({}, value, x.options())); }
+Tensor above(const Tensor& x, int value) { return gt(x, value); }
 
 TEST_F(Gpu, Reductions) {
   for (const Shape& shape : {Shape{3, 5, 7}, Shape{1, 1}, Shape{40009}, Shape{2, 40009}, Shape{40009, 2},
@@ -168,6 +168,34 @@ TEST_F(Gpu, Padding) {
   compare("pad integers", {randint(0, 9, {3, 4})},
           [](const Tensors& t) {
             return Tensors{pad(t[0], {1, 2}, PadMode::Constant, 7)};
+          },
+          {0, 0});
+}
+
+TEST_F(Gpu, Resizing) {
+  const Tensor line = randn({3, 2, 29}), plane = randn({2, 3, 17, 13}), volume = randn({2, 2, 3, 5, 4});
+  for (const auto mode : {InterpolateMode::Nearest, InterpolateMode::Linear}) {
+    for (const Tensor& x : {line, plane, volume}) {
+      compare("interpolate", {x}, with_gradients([&](const Tensors& t) {
+                return interpolate(t[0], {.scale_factor = {1.7}, .mode = mode});
+              }));
+      compare("interpolate to a size", {x},
+              with_gradients([&](const Tensors& t) { return interpolate(t[0], {.size = {7}, .mode = mode}); }));
+    }
+  }
+  compare("interpolate with corners", {plane}, with_gradients([&](const Tensors& t) {
+            return interpolate(t[0], {.size = {31, 5}, .mode = InterpolateMode::Linear, .align_corners = true});
+          }));
+}
+
+TEST_F(Gpu, WhatIsFinite) {
+  Tensor x = randn({40, 33});
+  x.select(1, 3).fill_(NAN);
+  x.select(1, 7).fill_(INFINITY);
+  x.select(1, 8).fill_(-INFINITY);
+  compare("finite", {x},
+          [](const Tensors& t) {
+            return Tensors{isfinite(t[0]), isinf(t[0]), isnan(t[0]), logical_not(gt(t[0], 0.5)), full_like(t[0], 2)};
           },
           {0, 0});
 }

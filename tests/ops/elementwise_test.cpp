@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "tests/testing.h"
@@ -68,6 +69,71 @@ TEST(Binary, ComparisonsAndWhere) {
   EXPECT_EQ(lt(a, b).to_vector<bool>(), (std::vector<bool>{true, false, false}));
   EXPECT_EQ(le(a, b).to_vector<bool>(), (std::vector<bool>{true, true, false}));
   EXPECT_TRUE(same(where(gt(a, b), a, zeros({})), tensor({0, 0, 3})));
+}
+
+TEST(Binary, ComparisonsWithNumbers) {
+  const Tensor x = tensor({-1, 0.5, 1, NAN});
+  const auto bools = [](const Tensor& t) { return t.to_vector<bool>(); };
+  using Bools = std::vector<bool>;
+  EXPECT_EQ(gt(x, 0.5).dtype(), boolean);
+  EXPECT_EQ(bools(eq(x, 0.5)), (Bools{false, true, false, false}));
+  EXPECT_EQ(bools(ne(x, 0.5)), (Bools{true, false, true, true}));
+  EXPECT_EQ(bools(lt(x, 0.5)), (Bools{true, false, false, false}));
+  EXPECT_EQ(bools(le(x, 0.5)), (Bools{true, true, false, false}));
+  EXPECT_EQ(bools(gt(x, 0.5)), (Bools{false, false, true, false}));
+  EXPECT_EQ(bools(ge(x, 0.5)), (Bools{false, true, true, false}));
+  EXPECT_EQ(bools(gt(x, -INFINITY)), (Bools{true, true, true, false}));
+  // 0.1 is rounded to the dtype first, as the elements were.
+  EXPECT_EQ(bools(eq(full({1}, 0.1), 0.1)), Bools{true});
+  EXPECT_EQ(bools(eq(full({1}, 0.1, {.dtype = float64}), 0.1f)), Bools{false});
+  for (DType half : {bfloat16, float16}) EXPECT_EQ(bools(ge(x.to(half), 0.5)), (Bools{false, true, true, false}));
+  EXPECT_EQ(gt(empty({0, 3}), 1).shape(), Shape({0, 3}));
+  EXPECT_EQ(bools(gt(testing::strided_copy(x), 0)), (Bools{false, true, true, false}));
+  EXPECT_FALSE(gt(testing::leaf(x), 0).requires_grad());
+}
+
+// 64-bit integers are compared as such; a number that the dtype does not hold is a mistake, not a promotion.
+TEST(Binary, ComparisonsOfIntegersWithNumbers) {
+  const Tensor big = from_vector<int64_t>({INT64_MAX, INT64_MAX - 1, INT64_MIN}, {3});
+  EXPECT_EQ(eq(big, INT64_MAX).to_vector<bool>(), (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(le(big, INT64_MIN).to_vector<bool>(), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(ge(arange(4), 2.0).to_vector<bool>(), (std::vector<bool>{false, false, true, true}));
+  EXPECT_EQ(eq(gt(arange(3), 0), true).to_vector<bool>(), (std::vector<bool>{false, true, true}));
+  const auto message = [](DType dtype, const Scalar& number) {
+    return testing::message_of([&] { gt(zeros({2}, {.dtype = dtype}), number); });
+  };
+  EXPECT_EQ(message(int64, 2.5), "gt: number expected one that int64 holds (the tensor's dtype), got 2.5");
+  message(int64, NAN);
+  message(int64, 9223372036854775808.0);
+  message(int32, int64_t{1} << 31);
+  message(int32, 2147483648.0);
+  message(uint8, -1);
+  message(uint8, 256);
+  message(boolean, 2);
+  EXPECT_NO_THROW(gt(zeros({2}, {.dtype = int32}), 2147483647.0));
+  EXPECT_NO_THROW(gt(zeros({2}, {.dtype = int64}), -9223372036854775808.0));
+  EXPECT_NO_THROW(gt(zeros({2}, {.dtype = uint8}), 255));
+}
+
+TEST(Binary, WhatIsFinite) {
+  const float inf = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
+  const Tensor x = tensor({0, -0.0f, 1, largest, -largest, 1e-45f, inf, -inf, NAN});
+  using Bools = std::vector<bool>;
+  for (DType dtype : {float32, float64, bfloat16}) {
+    const Tensor t =
+        dtype == bfloat16 ? minimum(maximum(x, full({}, -3e38)), full_like(x, 3e38)).to(dtype) : x.to(dtype);
+    const bool clipped = dtype == bfloat16;
+    EXPECT_EQ(isfinite(t).to_vector<bool>(), (Bools{1, 1, 1, 1, 1, 1, clipped, clipped, 0}));
+    EXPECT_EQ(isinf(t).to_vector<bool>(), (Bools{0, 0, 0, 0, 0, 0, !clipped, !clipped, 0}));
+    EXPECT_EQ(isnan(t).to_vector<bool>(), (Bools{0, 0, 0, 0, 0, 0, 0, 0, 1}));
+  }
+  for (DType dtype : {int64, int32, uint8, boolean}) {
+    const Tensor t = tensor({0, 1, 1}).to(dtype);
+    EXPECT_TRUE(all(isfinite(t)).item());
+    EXPECT_FALSE(any(isinf(t)).item());
+    EXPECT_FALSE(any(isnan(t)).item());
+    EXPECT_EQ(logical_not(t).to_vector<bool>(), (Bools{1, 0, 0}));
+  }
 }
 
 TEST(Binary, IntegerDivisionNeverTraps) {
