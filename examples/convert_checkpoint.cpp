@@ -6,20 +6,20 @@
 
 #include <cstdio>
 
+#include "examples/common/program.h"
+#include <CLI/CLI.hpp>
+
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: convert_checkpoint IN.ckpt OUT.safetensors\n");
-    return 2;
-  }
-  try {
-    const halo::StateDict weights = halo::load_pytorch(argv[1]);
-    halo::save_safetensors(argv[2], weights);
+  CLI::App app{"Turns weights that PyTorch saved into safetensors", "convert_checkpoint"};
+  std::string from, to;
+  app.add_option("in", from, "file of torch.save")->required()->check(CLI::ExistingFile);
+  app.add_option("out", to, "safetensors file to write")->required();
+  return example::run_program(app, argc, argv, [&] {
+    const halo::StateDict weights = halo::load_pytorch(from);
+    halo::save_safetensors(to, weights);
     int64_t values = 0;
     for (const auto& [name, tensor] : weights) values += tensor.numel();
-    std::printf("%zu tensors, %lld values, in %s\n", weights.size(), static_cast<long long>(values), argv[2]);
+    std::printf("%zu tensors, %lld values, in %s\n", weights.size(), static_cast<long long>(values), to.c_str());
     return 0;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "convert_checkpoint: %s\n", e.what());
-    return 2;
-  }
+  });
 }

@@ -30,15 +30,16 @@ Tensor read(const std::string& path, const example::ClassifierSpec& spec) {
 
 int main(int argc, char** argv) {
   CLI::App app{"Classifies images", "alexnet_classify"};
-  std::string model;
+  std::string model, device_name;
   std::vector<std::string> paths;
   int64_t top = 3;
   app.add_option("model", model, "model.safetensors of a training")->required()->check(CLI::ExistingFile);
   app.add_option("images", paths, "PNG or JPEG files")->required();
-  app.add_option("--top", top, "classes shown an image")->check(CLI::PositiveNumber);
+  example::add_count(app, "--top", top, "classes shown an image");
+  example::add_device(app, device_name);
   return example::run_program(app, argc, argv, [&] {
     const NoGradGuard no_grad;
-    const Device device = Device::best();
+    const Device device = example::device_of(device_name);
     const SafetensorsContent file = load_safetensors(model);
     const auto spec = example::ClassifierSpec::from(file.metadata);
     example::Classifier net(spec);

@@ -1,9 +1,10 @@
 #include "model.h"
 
-#include <halo/core/error.h>
 #include <halo/data/transform.h>
 
 #include <cmath>
+
+#include "examples/common/program.h"
 
 namespace example {
 namespace {
@@ -37,12 +38,6 @@ nn::Sequential classifier(const ClassifierSpec& s) {
                         nn::Linear(hidden, hidden), nn::ReLU(), nn::Linear(hidden, s.classes));
 }
 
-int64_t number(const Metadata& metadata, const std::string& key) {
-  const auto found = metadata.find(key);
-  if (found == metadata.end()) fail<FileError>("checkpoint: expected \"", key, "\" in its metadata");
-  return std::stoll(found->second);
-}
-
 }  // namespace
 
 Metadata ClassifierSpec::metadata() const {
@@ -53,8 +48,8 @@ Metadata ClassifierSpec::metadata() const {
 }
 
 ClassifierSpec ClassifierSpec::from(const Metadata& metadata) {
-  return {number(metadata, "channels"), number(metadata, "size"), number(metadata, "classes"),
-          static_cast<double>(number(metadata, "width_permille")) / 1000};
+  const auto number = [&](const char* key) { return metadata_number(metadata, key); };
+  return {number("channels"), number("size"), number("classes"), static_cast<double>(number("width_permille")) / 1000};
 }
 
 Classifier::Classifier(const ClassifierSpec& spec)

@@ -20,26 +20,21 @@ namespace {
 using namespace halo;
 
 struct Options {
-  std::string data, out = "runs/alexnet", device;
-  int64_t epochs = 14, batch = 64, limit = 0, save_every = 100;
-  double lr = 2e-3, width = 0.25, at_least = 0;
-  uint64_t seed = 1;
-  bool resume = false;
+  example::TrainingOptions training{.out = "runs/alexnet", .batch = 64, .lr = 2e-3};
+  std::string data;
+  int64_t epochs = 14, limit = 0;
+  double width = 0.25;
 };
 
 void declare(CLI::App& app, Options& o) {
-  app.add_option("--data", o.data, "folder of IDX files, CIFAR-10 binaries or images by class");
-  app.add_option("--out", o.out, "folder for checkpoints, metrics and pictures");
-  example::add_device(app, o.device);
-  app.add_option("--epochs", o.epochs)->check(CLI::PositiveNumber);
-  app.add_option("--batch", o.batch)->check(CLI::PositiveNumber);
-  app.add_option("--lr", o.lr, "largest learning rate");
-  app.add_option("--width", o.width, "factor on the channels of all layers but the first");
-  app.add_option("--seed", o.seed);
-  app.add_option("--save-every", o.save_every, "steps between checkpoints")->check(CLI::PositiveNumber);
-  app.add_option("--limit", o.limit, "use only so many training images");
-  app.add_option("--at-least", o.at_least, "exit with 1 below this test accuracy");
-  app.add_flag("--resume", o.resume, "go on from the last checkpoint in --out");
+  app.add_option("--data", o.data,
+                 "folder of IDX files, CIFAR-10 binaries or images by class; default: the excerpt of Fashion-MNIST")
+      ->check(CLI::ExistingDirectory);
+  example::add_count(app, "--epochs", o.epochs, "passes over the training images");
+  example::add_number(app, "--width", o.width, "factor on the channels of all layers but the first", 0.001, 64);
+  example::add_count(app, "--limit", o.limit, "training images used; 0: all", 0);
+  example::add_training(app, o.training);
+  example::add_at_least(app, o.training);
 }
 
 struct Batch {
@@ -88,7 +83,8 @@ void print(const Score& score, const std::vector<std::string>& names) {
 }
 
 int run(const Options& o) {
-  const Device device = example::device_of(o.device);
+  const example::TrainingOptions& training = o.training;
+  const Device device = example::device_of(training.device);
   auto images = example::load_images(o.data, example::ClassifierSpec{}.size);
   if (o.limit > 0) {
     images.train.images = images.train.images.slice(0, 0, o.limit);
@@ -99,29 +95,29 @@ int run(const Options& o) {
   spec.classes = static_cast<int64_t>(images.train.class_names.size());
   spec.width = o.width;
 
-  manual_seed(o.seed);
+  manual_seed(training.seed);
   example::Classifier net(spec);
   net.to(device);
-  optim::AdamW optimizer(net.parameters(), {.lr = o.lr, .weight_decay = 1e-2});
-  data::BatchOrder order(images.train.images.size(0), o.batch, o.seed);
+  optim::AdamW optimizer(net.parameters(), {.lr = training.lr, .weight_decay = 1e-2});
+  data::BatchOrder order(images.train.images.size(0), training.batch, training.seed);
   const int64_t steps = o.epochs * order.batches();
   optim::Scheduler scheduler(optimizer,
                              optim::cosine_schedule({.steps = steps, .warmup_steps = steps / 20, .end = 0.01}));
 
-  example::Checkpoints checkpoints(o.out, net, optimizer, scheduler, spec.metadata());
-  int64_t step = o.resume ? checkpoints.resume(device) : 0;
-  example::RunFolder folder(o.out, step);
+  example::Checkpoints checkpoints(training, net, optimizer, scheduler, spec.metadata());
+  int64_t step = checkpoints.resume(device);
+  example::RunFolder folder(training.out, step);
   std::printf("AlexNet on %s: %lld + %lld images, %lld classes, %lld parameters, on %s%s\n", images.description.c_str(),
               static_cast<long long>(images.train.images.size(0)), static_cast<long long>(images.test.images.size(0)),
               static_cast<long long>(spec.classes), static_cast<long long>(net.num_parameters()), device.str().c_str(),
-              step > 0 ? concat(", going on from step ", step).c_str() : "");
+              example::going_on(step).c_str());
 
-  example::Progress progress("alexnet", steps, "images", o.batch);
+  example::Progress progress("alexnet", steps, "images", training.batch);
   data::Loader<Batch> loader(
       [&](int64_t at) {
         const auto rows = order.batch(at / order.batches(), at % order.batches());
         Generator draws;
-        draws.set_state({o.seed + 1, static_cast<uint64_t>(at) << 32});
+        draws.set_state({training.seed + 1, static_cast<uint64_t>(at) << 32});
         const Tensor pixels = data::augment(data::take(images.train.images, rows), 2, true, draws);
         return Batch{example::prepare(pixels, spec.channels), data::take(images.train.labels, rows)};
       },
@@ -137,7 +133,7 @@ int run(const Options& o) {
     const double value = loss.item();
     folder.log(step, {{"loss", value}, {"lr", optimizer.lr()}});
     progress.step(step, value, concat("epoch ", (step - 1) / order.batches() + 1, "/", o.epochs));
-    if (step % o.save_every == 0 || step == steps) checkpoints.save(step);
+    checkpoints.save_if_due(step, step == steps);
   }
   progress.finish();
 
@@ -151,9 +147,9 @@ int run(const Options& o) {
   example::write_chart(folder.file("loss.png"), "alexnet training loss", "step", {{"loss", folder.series("loss")}});
   example::write_filters(folder.file("filters.png"), net.state_dict().at("features.0.weight"));
   std::printf("In %s: model.safetensors, checkpoint.safetensors, metrics.jsonl, loss.png, filters.png\n",
-              o.out.c_str());
-  if (score.accuracy() < o.at_least) {
-    std::printf("Accuracy is below the %.1f %% asked for.\n", 100 * o.at_least);
+              training.out.c_str());
+  if (score.accuracy() < training.at_least) {
+    std::printf("Accuracy is below the %.1f %% asked for.\n", 100 * training.at_least);
     return 1;
   }
   return 0;

@@ -6,11 +6,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 namespace example {
 
 RunFolder::RunFolder(const std::string& path, int64_t resume_step) : path_(path) {
-  std::filesystem::create_directories(path);
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) halo::fail<halo::FileError>(path, ": a folder cannot be made there: ", error.message());
   std::vector<std::string> kept;
   if (resume_step > 0) {
     std::ifstream old(file("metrics.jsonl"));

@@ -6,17 +6,11 @@
 
 #include <cmath>
 
+#include "examples/common/program.h"
+
 namespace example {
 
 using namespace halo;
-
-namespace {
-int64_t number(const Metadata& metadata, const std::string& key) {
-  const auto found = metadata.find(key);
-  if (found == metadata.end()) fail<FileError>("model: expected \"", key, "\" in its metadata");
-  return std::stoll(found->second);
-}
-}  // namespace
 
 models::HyenaLMOptions DnaSpec::options() const {
   models::HyenaLMOptions o;
@@ -32,7 +26,8 @@ Metadata DnaSpec::metadata() const {
 }
 
 DnaSpec DnaSpec::from(const Metadata& metadata) {
-  return {number(metadata, "d_model"), number(metadata, "layers"), number(metadata, "l_max")};
+  return {metadata_number(metadata, "d_model"), metadata_number(metadata, "layers"),
+          metadata_number(metadata, "l_max")};
 }
 
 Tensor next_base_loss(models::HyenaLM& model, const Tensor& ids, int64_t counted) {

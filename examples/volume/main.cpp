@@ -1,16 +1,16 @@
 // A 3-D autoencoder: clips of moving shapes (time is the depth axis) squeezed by strided Conv3d layers and rebuilt by
 // ConvTranspose3d layers with 3x5x5 kernels. Leaves the net and a picture of slices before and after.
 //
-//   volume [--steps 300] [--out runs/volume]
+//   volume [--steps 300] [--out runs/volume] [--resume]
 #include <halo/data/images.h>
 #include <halo/halo.h>
 
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 
 #include "examples/common/program.h"
 #include "examples/common/progress.h"
+#include "examples/common/resume.h"
 #include "examples/common/run_folder.h"
 #include <CLI/CLI.hpp>
 
@@ -35,8 +35,8 @@ struct Autoencoder : nn::Module {
 };
 
 /// [n, 1, frames, side, side]: a disc or a square with random size, place and speed, with soft edges.
-Tensor moving_shapes(int64_t n, Generator& generator) {
-  const auto draw = rand({n, 6}, {}, generator).to_vector<double>();
+Tensor moving_shapes(int64_t n) {
+  const auto draw = rand({n, 6}).to_vector<double>();
   std::vector<float> clips;
   for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
     const double* r = draw.data() + 6 * i;
@@ -64,47 +64,60 @@ Tensor slices(const Tensor& clips, const Tensor& rebuilt) {
   return clamp(rows * 255.0, 0, 255).to(uint8);
 }
 
+struct Options {
+  example::TrainingOptions training{.out = "runs/volume", .batch = 16, .lr = 3e-3};
+  int64_t steps = 300;
+  double at_most = 0;
+};
+
+int run(const Options& o) {
+  const example::TrainingOptions& training = o.training;
+  manual_seed(training.seed);
+  const Device device = example::device_of(training.device);
+  Autoencoder net;
+  net.to(device);
+  optim::AdamW optimizer(net.parameters(), {.lr = training.lr});
+  optim::Scheduler scheduler(optimizer, optim::cosine_schedule({.steps = o.steps, .warmup_steps = o.steps / 20}));
+  example::Checkpoints checkpoints(training, net, optimizer, scheduler, {});
+  int64_t step = checkpoints.resume(device);
+  example::RunFolder folder(training.out, step);
+  std::printf("3-D autoencoder on %s: %lld parameters%s\n", device.str().c_str(),
+              static_cast<long long>(net.num_parameters()), example::going_on(step).c_str());
+  example::Progress progress("volume", o.steps, "clips", training.batch);
+  while (step < o.steps) {
+    const Tensor clips = moving_shapes(training.batch).to(device);
+    const Tensor loss = binary_cross_entropy_with_logits(net(clips), clips);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    scheduler.step();
+    ++step;
+    const double value = loss.item();
+    folder.log(step, {{"loss", value}});
+    progress.step(step, value);
+    checkpoints.save_if_due(step, step == o.steps);
+  }
+  progress.finish();
+  const NoGradGuard no_grad;
+  const Tensor fresh = moving_shapes(4).to(device), rebuilt = sigmoid(net(fresh));
+  const double error = mse_loss(rebuilt, fresh).item();
+  data::write_png(folder.file("slices.png"), slices(fresh.to(Device::cpu()), rebuilt.to(Device::cpu())));
+  save_safetensors(folder.file("model.safetensors"), net.state_dict());
+  std::printf(
+      "Mean squared error of fresh clips %.5f; in %s: slices.png, model.safetensors, checkpoint.safetensors, "
+      "metrics.jsonl\n",
+      error, training.out.c_str());
+  return o.at_most > 0 && error > o.at_most ? 1 : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"Trains a 3-D autoencoder on moving shapes", "volume"};
-  int64_t steps = 300, batch = 16;
-  std::string out = "runs/volume";
-  double at_most = 0;
-  app.add_option("--steps", steps)->check(CLI::PositiveNumber);
-  app.add_option("--batch", batch)->check(CLI::PositiveNumber);
-  app.add_option("--out", out, "folder for the net and the picture");
-  app.add_option("--at-most", at_most, "exit with 1 where the mean squared error of fresh clips is above this");
-  return example::run_program(app, argc, argv, [&] {
-    manual_seed(1);
-    const Device device = Device::best();
-    Autoencoder net;
-    net.to(device);
-    optim::AdamW optimizer(net.parameters(), {.lr = 3e-3});
-    optim::Scheduler scheduler(optimizer, optim::cosine_schedule({.steps = steps, .warmup_steps = steps / 20}));
-    example::RunFolder folder(out);
-    Generator shapes(7);
-    std::printf("3-D autoencoder on %s: %lld parameters\n", device.str().c_str(),
-                static_cast<long long>(net.num_parameters()));
-    example::Progress progress("volume", steps, "clips", batch);
-    for (int64_t step = 1; step <= steps; ++step) {
-      const Tensor clips = moving_shapes(batch, shapes).to(device);
-      const Tensor loss = binary_cross_entropy_with_logits(net(clips), clips);
-      optimizer.zero_grad();
-      loss.backward();
-      optimizer.step();
-      scheduler.step();
-      folder.log(step, {{"loss", loss.item()}});
-      progress.step(step, loss.item());
-    }
-    progress.finish();
-    const NoGradGuard no_grad;
-    const Tensor fresh = moving_shapes(4, shapes).to(device), rebuilt = sigmoid(net(fresh));
-    const double error = mse_loss(rebuilt, fresh).item();
-    data::write_png(folder.file("slices.png"), slices(fresh.to(Device::cpu()), rebuilt.to(Device::cpu())));
-    save_safetensors(folder.file("model.safetensors"), net.state_dict());
-    std::printf("Mean squared error of fresh clips %.5f; in %s: slices.png, model.safetensors, metrics.jsonl\n", error,
-                out.c_str());
-    return at_most > 0 && error > at_most ? 1 : 0;
-  });
+  Options o;
+  example::add_count(app, "--steps", o.steps, "updates of the weights");
+  example::add_number(app, "--at-most", o.at_most,
+                      "exit with 1 where the mean squared error of fresh clips is above this; 0: never", 0, 1);
+  example::add_training(app, o.training);
+  return example::run_program(app, argc, argv, [&] { return run(o); });
 }
