@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Documentation that has come apart from the code: files named in it that do not exist, programs in it that do not compile,
-# pages of operations that are older than the headers.
+# pages that are older than the headers they are made of, functions that the page on PyTorch does not name.
 source "$(dirname "$0")/setup.sh"
 status=0 files=0 programs=0
 include=$(mktemp -d)
@@ -32,5 +32,7 @@ while read -r path; do
 done < <(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs grep -hoE '\bdocs/[A-Za-z0-9_]+\.md' | sort -u)
 # Pages that are generated from the headers.
 python3 scripts/generate_op_pages.py --check || status=1
-echo "$files paths, $programs programs, $(ls docs/ops | wc -l) pages of operations"
+# Public functions and modules that the page for people from PyTorch lacks.
+python3 scripts/check_from_pytorch.py || status=1
+echo "$files paths, $programs programs, $(git ls-files 'docs/*/*.md' | wc -l) generated pages"
 exit $status
