@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-TAPE = {"engine", "grad_mode", "gradcheck", "node", "composed", "checkpoint", "function"}
+TAPE = {"engine", "grad_mode", "gradcheck", "node", "composed", "checkpoint", "function", "hook_list", "saved_slot"}
 # Helpers that only authors of functions call.
 INTERNAL = {"has_derivative_of_result", "activation_backward"}
 

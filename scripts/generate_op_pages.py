@@ -13,13 +13,13 @@ import re
 import sys
 
 # Headers of autograd/ that are not operations: what users need of the tape, and what only its authors do.
-TAPE = ["engine", "grad_mode", "gradcheck", "node"]
-HIDDEN = {"composed"}
+TAPE = ["checkpoint", "engine", "function", "grad_mode", "gradcheck", "node"]
+HIDDEN = {"composed", "hook_list", "saved_slot"}
 # Folder of pages, its title, the headers. Those of core/ that only Halo's own code includes are left out.
 ROOMS = [
     ("core", "Tensors, devices, random numbers, errors",
-     ["allocator", "denormals", "device", "dtype", "error", "generator", "parallel", "precision", "scalar", "shape", "state_dict", "stream",
-      "tensor"]),
+     ["allocator", "denormals", "device", "dtype", "error", "event", "generator", "hook", "parallel", "precision", "profiler", "scalar",
+      "shape", "state_dict", "stream", "tensor"]),
     ("autograd", "The tape", TAPE),
     ("nn", "Modules", None),
     ("nn/models", "Models", None),
@@ -141,7 +141,7 @@ def all_pages():
     pages["docs/ops/README.md"] = "\n".join(["# Operations", "", NOTE, ""] + table("autograd", ops, "")) + "\n"
     reference = ["# Reference", "", NOTE, "", "## Operations", ""] + table("autograd", ops, "ops/")
     for room, title, stems in ROOMS:
-        stems = stems if stems is not None else stems_in(room)
+        stems = [stem for stem in stems_in(room) if stems is None or stem in stems]
         reference += ["", f"## {title}", ""] + table(room, stems, f"{room}/")
         for stem in stems:
             pages[f"docs/{room}/{stem}.md"] = "\n".join([f"# {stem}", "", NOTE, ""] + section(f"{room}/{stem}.h"))
