@@ -2,6 +2,9 @@
 
 #include <halo/core/precision.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "../launch.h"
 #include "../runtime/device.h"
 #include "../runtime/traits.h"
@@ -10,14 +13,19 @@
 namespace halo::cuda {
 namespace {
 
-/// What float32 arithmetic takes at best: multiplying, or moving the matrices. Another library must be well ahead of
-/// that to be worth half a gigabyte that a program would have to ship: weights that few rows meet are read at the same
-/// rate here.
-double worth_milliseconds(const GemmProblem& p) {
-  constexpr double kFlopPerMs = 51e9, kBytesPerMs = 3.5e9, kLaunch = 0.004, kAhead = 1.3;
+/// What float32 arithmetic takes elsewhere at best: multiplying, or moving the matrices. Another library must be well
+/// ahead of that to be worth half a gigabyte that a program would have to ship: weights that few rows meet are read at
+/// the same rate here. The library's tiles are half empty where a product is narrow, and it splits the depth of one
+/// product but not that of a batch (eight of 64 x 64 with a depth of 131072 took 4 ms of it).
+double worth_milliseconds(const GemmProblem& p, int multiprocessors) {
+  constexpr double kFlopPerMs = 51e9, kBytesPerMs = 3.5e9, kLaunch = 0.004, kAhead = 1.3, kNarrow = 0.6;
+  constexpr int64_t kTile = 64;
   const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), k = static_cast<double>(p.k);
   const auto batch = static_cast<double>(p.batch);
-  const double multiply = 2 * m * n * k * batch / kFlopPerMs;
+  const double tiles = batch * std::ceil(m / kTile) * std::ceil(n / kTile);
+  const double busy = p.batch == 1 ? 1 : std::min(1.0, tiles / multiprocessors);
+  const double reached = busy * (std::min(p.m, p.n) <= kTile ? kNarrow : 1);
+  const double multiply = 2 * m * n * k * batch / (kFlopPerMs * reached);
   const double move = 4 * (m * k + k * n + m * n) * batch / kBytesPerMs + kLaunch;
   return move > multiply ? kAhead * move : multiply;
 }
@@ -45,7 +53,7 @@ bool split_gemm(const GemmProblem& problem, const Tensor& a, const Tensor& b, co
   if (!device.is_hopper()) return false;
   const int multiprocessors = device.multiprocessors;
   const SplitGemmPlan plan = plan_split_gemm(problem, a.data<float>(), b.data<float>(), multiprocessors);
-  if (!plan.valid || (!forced && plan.milliseconds > worth_milliseconds(problem))) return false;
+  if (!plan.valid || (!forced && plan.milliseconds > worth_milliseconds(problem, multiprocessors))) return false;
   const DeviceScope scope(c.device());
   const auto operand = [&](const Tensor& t, bool copied, bool transposed, int64_t extent, int64_t pitch, int64_t step) {
     if (!copied) return t;

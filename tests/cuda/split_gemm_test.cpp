@@ -189,6 +189,22 @@ TEST_F(SplitGemm, WhatItLeavesToOthers) {
   EXPECT_FALSE(cuda::split_gemm(small.problem(), a, b, c, true));
 }
 
+class DeepBatch : public testing::Gpu {};
+
+TEST_F(DeepBatch, IntegersAreExact) {
+  for (const DType dtype : {float32, float64}) {
+    for (const Precision precision : {Precision::Float32, Precision::TF32}) {
+      const PrecisionGuard guard(precision);
+      const TensorOptions options{.dtype = dtype};
+      const Tensor a = random_integers({3, 5, 5003}, options),
+                   b = random_integers({3, 7, 5003}, options).transpose(1, 2);
+      const Tensor got = matmul(a.to(Device::cuda()), b.to(Device::cuda())).to(Device::cpu());
+      EXPECT_TRUE(same(got, matmul(a, b)));
+      EXPECT_FALSE(same(got + 1.0, matmul(a, b)));
+    }
+  }
+}
+
 class FewRows : public testing::Gpu {};
 
 TEST_F(FewRows, IntegersAreExact) {
