@@ -117,6 +117,14 @@ TEST_F(SplitGemm, BatchesScalesAndSums) {
   }
 }
 
+TEST_F(SplitGemm, DeepBatches) {  // every matrix of the batch in splits
+  for (const bool transpose_b : {false, true}) {
+    const Case one{.m = 65, .n = 5, .k = 30000, .batch = 3, .transpose_b = transpose_b};
+    const Tensor a = random_integers(one.a_shape()), b = random_integers(one.b_shape()), c = zeros(one.c_shape());
+    EXPECT_TRUE(same(run(one, a, b, c), one.expected(a, b, c))) << transpose_b;
+  }
+}
+
 TEST_F(SplitGemm, OperandsThatBeginAnywhere) {
   const Case one{.m = 70, .n = 66, .k = 37, .batch = 2, .transpose_a = true};
   const Tensor a = random_integers(one.a_shape()), b = random_integers(one.b_shape()), c = zeros(one.c_shape());
