@@ -63,12 +63,12 @@ inline constexpr int kHeldElements = sizeof(T) == 8 ? 16 : 32;
 /// Where rows are on their way: each thread has its own places, so that nobody waits for others.
 extern __shared__ __align__(16) unsigned char row_slots[];
 
-/// `kPacked`: rows are whole packs, which threads hold; else single elements.
-template <class T, bool kPacked>
+/// `kWholePacks`: rows are whole packs, which threads hold; else single elements.
+template <class T, bool kWholePacks>
 struct HeldRow : RowMarch {
   using Element = T;
   using Value = device::Accumulator<T>;
-  static constexpr bool kHeld = true;
+  static constexpr bool kHeld = true, kPacked = kWholePacks;
   static constexpr int kSize = kWide<T>, kElements = kHeldElements<T>, kPacks = kElements / kSize;
   static constexpr std::size_t kSlotBytes = std::size_t{kElements} * sizeof(T) * Teams::kThreads;
   struct Values {

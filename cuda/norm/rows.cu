@@ -92,11 +92,11 @@ __device__ __forceinline__ void store_column_sums(const Row& row, const Teams& t
                                                   const typename Row::Values& values, typename Row::Value* out) {
   using Value = typename Row::Value;
   Value* const sums = reinterpret_cast<Value*>(row_slots);  // [teams][pitch]
-  const int pitch = Row::kElements * teams.depth;
+  const int pitch = Row::kElements * teams.depth, own = teams.lane() * pitch;
   device::copy_async_wait_all();  // of rows that there are not
   __syncthreads();                // what is there may still be read
 #pragma unroll
-  for (int e = 0; e < Row::kElements; ++e) sums[teams.lane() * pitch + row.column(e)] = values.at[e];
+  for (int e = 0; e < Row::kElements; ++e) sums[own + row.column(e)] = values.at[e];
   __syncthreads();
   for (int column = static_cast<int>(threadIdx.x); column < row.length; column += Teams::kThreads) {
     Value sum = 0;
@@ -192,10 +192,10 @@ int64_t backward_blocks(int64_t rows, int64_t length) {
   return blocks;
 }
 
-/// Sums over rows that the kernel takes.
+/// Sums over rows that the kernel takes. Two alone are a kernel of their own where it matters.
 template <class T>
 int kernel_sums(const RowBackward<T>& a) {
-  return a.x_sum != nullptr ? 3 : 2;
+  return a.x_sum != nullptr || sizeof(T) == 8 || a.length % kWide<T> != 0 ? 3 : 2;
 }
 
 }  // namespace
@@ -223,7 +223,10 @@ void rows_backward(const char* name, const RowBackward<T>& a, RowStatistic<T>* w
   const int64_t blocks = backward_blocks<T>(a.rows, a.length);
   const int sums = kernel_sums(a);
   with_held_row<T>({a.rows, a.length}, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-    const auto kernel = sums > 2 ? rows_backward_kernel<Row, 3> : rows_backward_kernel<Row, 2>;
+    auto kernel = rows_backward_kernel<Row, 3>;
+    if constexpr (Row::kPacked && sizeof(T) < 8) {
+      if (sums == 2) kernel = rows_backward_kernel<Row, 2>;
+    }
     const std::size_t slots = a.g_x != nullptr ? 3 : 2;
     launch(name, kernel, static_cast<unsigned>(blocks), Teams::kThreads, slots * Row::kSlotBytes, stream, t, a,
            workspace);
