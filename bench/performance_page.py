@@ -103,9 +103,13 @@ def convolutions(table):
             for w in PASSES:
                 r = rows.get((i, w, p))
                 portable = f" / {show(r['portable_ms'])}" if r and r.get("portable_ms") else ""
-                cells += [f"{show(r['halo_ms'])} / {show(peer(r))} / {show(r['floor_ms'])}{portable}",
+                recalled = "\\*" if r and r.get("torch_recalled") else ""
+                cells += [f"{show(r['halo_ms'])} / {show(peer(r))}{recalled} / {show(r['floor_ms'])}{portable}",
                           show(r["error"], 2)] if r else ["-", "-"]
             text.append(f"| {i} | " + " | ".join(cells) + " |")
+    if any(r.get("torch_recalled") for r in table["rows"]):
+        text += ["", "\\*: cuDNN's short search found nothing as fast as the problem file's own figure for PyTorch, which is "
+                 "shown instead."]
     return text
 
 
