@@ -52,8 +52,8 @@ CausalConv1dResult causal_conv1d_forward(const CausalConv1dProblem& problem, con
   const CausalConv1dTensors dense = checked(op, problem, operands);
   CausalConv1dResult result{.y = empty(problem.x_shape(), dense.x.options())};
   if (want_final_state) result.final_state = empty(problem.state_shape(), dense.x.options());
-  run_backend("causal_conv1d_forward", dense.x.device(), cpu::causal_conv1d_forward, cuda::causal_conv1d_forward,
-              problem, dense, writes(result));
+  run_backend<HalfKernels::Cuda>("causal_conv1d_forward", dense.x.device(), cpu::causal_conv1d_forward,
+                                 cuda::causal_conv1d_forward, problem, dense, writes(result));
   return result;
 }
 
@@ -71,8 +71,8 @@ CausalConv1dTensors causal_conv1d_backward(const CausalConv1dProblem& problem, c
                                  result(wanted.bias, {problem.channels}), result(wanted.state, problem.state_shape())};
   const auto dense_or_undefined = [](const Tensor& t) { return t.defined() ? view::dense(t) : t; };
   const CausalConv1dResult upstream{dense_or_undefined(grads.y), dense_or_undefined(grads.final_state)};
-  run_backend("causal_conv1d_backward", dense.x.device(), cpu::causal_conv1d_backward, cuda::causal_conv1d_backward,
-              problem, dense, upstream, writes(into));
+  run_backend<HalfKernels::Cuda>("causal_conv1d_backward", dense.x.device(), cpu::causal_conv1d_backward,
+                                 cuda::causal_conv1d_backward, problem, dense, upstream, writes(into));
   CausalConv1dTensors shaped = into;
   if (wanted.weight) shaped.weight = view::reshape(into.weight, operands.weight.shape());
   return shaped;

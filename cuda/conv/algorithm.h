@@ -38,7 +38,7 @@ struct Operands {
 struct Algorithm {
   const char* name;
   bool (*supports)(const ConvProblem&, const ConvConfig&);
-  /// Bytes of scratch `run` needs; never above kWorkspaceCap.
+  /// Bytes of scratch `run` needs; never above kWorkspaceCap, but for the copies of widened.cu.
   std::size_t (*workspace_bytes)(const ConvProblem&, const ConvConfig&);
   /// Cost model: expected milliseconds on the current device.
   double (*predict_ms)(const ConvProblem&, const ConvConfig&);

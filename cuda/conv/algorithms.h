@@ -10,7 +10,9 @@ extern const Algorithm kDense;             ///< dense.cu: forward and backward_i
 extern const Algorithm kDenseWeight;       ///< dense_weight.cu: weight gradients on tensor cores
 extern const Algorithm kPortable;          ///< portable.cu: all passes on any tensor cores since 8.0
 extern const Algorithm kDepthwise;         ///< depthwise.cu: unit stride, common kernels, at memory speed
+extern const Algorithm kDepthwiseHalf;     ///< depthwise_half.cu: the same for half types, on tensor cores
 extern const Algorithm kDepthwiseGeneral;  ///< depthwise_general.cu: any stride, dilation, kernel, multiplier
 extern const Algorithm kSmallGroups;       ///< small_groups.cu: few channels a group, any stride and dilation
+extern const Algorithm kWidened;           ///< widened.cu: half types by the float32 kernels, on copies
 
 }  // namespace halo::cuda::conv

@@ -3,8 +3,9 @@
 //
 // Limits: groups = in_channels, any channel multiplier (backward_input: 1); stride and dilation 1 on every axis with
 // more than one tap; the taps listed in depthwise_launch.cuh; float32, bfloat16 and float16; extents below 2^30, fewer
-// than 2^31 blocks. Any padding, width and alignment; rows and tensors beyond 2^31 elements where these hold.
-// Everything else goes to depthwise_general.cu.
+// than 2^31 blocks; half types with several rows of taps in backward_weight alone (else depthwise_half.cu). Any
+// padding, width and alignment; rows and tensors beyond 2^31 elements where these hold. Everything else goes to
+// depthwise_general.cu.
 #include <algorithm>
 
 #include "algorithms.h"
@@ -20,8 +21,10 @@ constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   const bool storage =
       config.dtype == DType::Float32 || config.dtype == DType::BFloat16 || config.dtype == DType::Float16;
-  if (!storage || !problem.is_depthwise() || !march_fits(problem) || !taps_are_compiled(march_shape(problem)))
-    return false;
+  const MarchShape shape = march_shape(problem);
+  if (!storage || !problem.is_depthwise() || !march_fits(problem) || !taps_are_compiled(shape)) return false;
+  const bool rows_of_taps = shape.march > 1 && shape.inner == 1;
+  if (is_half(config.dtype) && rows_of_taps && config.pass != ConvPass::BackwardWeight) return false;
   if (problem.x_numel() == 0 || problem.y_numel() == 0) return false;
   if (config.pass == ConvPass::BackwardInput && problem.out_channels != problem.in_channels) return false;
   const auto geometry = march_geometry(problem, config.pass, static_cast<int>(size_of(config.dtype)));

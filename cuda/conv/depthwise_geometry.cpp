@@ -116,7 +116,10 @@ bool march_fits(const ConvProblem& p) {
   return true;
 }
 
-MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
+namespace {
+
+/// The geometry of `pass` but for how it is cut into blocks.
+MarchGeometry whole_geometry(const ConvProblem& p, ConvPass pass) {
   const bool flipped = pass == ConvPass::BackwardInput, weight = pass == ConvPass::BackwardWeight;
   const MarchShape shape = march_shape(p);
   const bool depth_marches = p.kernel[0] > 1;
@@ -145,7 +148,15 @@ MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
     if (fold == 1) g.source.rows.plane_pitch = g.source.outer_pitch;
     if (fold == 1) g.result.rows.plane_pitch = g.result.outer_pitch;
   }
+  return g;
+}
 
+}  // namespace
+
+MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
+  const bool weight = pass == ConvPass::BackwardWeight;
+  const MarchShape shape = march_shape(p);
+  MarchGeometry g = whole_geometry(p, pass);
   // Shrinks boxes until there are enough blocks for every multiprocessor.
   constexpr int64_t kBlocksWanted = 132 * 8;
   const int64_t most = weight ? 72 << 10 : 44 << 10;  // three or five blocks of a multiprocessor
@@ -154,6 +165,125 @@ MarchGeometry march_geometry(const ConvProblem& p, ConvPass pass, int size) {
     const int64_t blocks = g.tiles * (weight ? p.out_channels : 1);
     if (blocks >= kBlocksWanted || bytes <= most / 8) return g;
   }
+}
+
+BandGeometry band_geometry(const ConvProblem& p, ConvPass pass) {
+  constexpr int64_t kSize = 2, kRows = 16, kMostColumns = 1024, kBytes = 44 << 10;  // five blocks of a multiprocessor
+  const MarchShape shape = march_shape(p);
+  BandGeometry bands;
+  bands.march = whole_geometry(p, pass);
+  MarchGeometry& g = bands.march;
+  const auto evenly = [](int64_t extent, int64_t most) { return divide_up(extent, divide_up(extent, most)); };
+  const int64_t height = g.result.rows.outer, halo = shape.march - 1;
+  const int64_t groups = divide_up(evenly(g.result.rows.width, kMostColumns), kBandColumns);
+  const int64_t row_bytes = (groups * kBandColumns + kBandReach) * kSize + 32;
+  const int64_t most_rows = std::max<int64_t>((kBytes / row_bytes - halo) / kRows * kRows, kRows);
+  int64_t strip = evenly(height, most_rows);
+  if (strip > kRows) strip = divide_up(strip, kRows) * kRows;
+  bands.rows = to_int(std::min(strip, kRows));
+  const int64_t parts = divide_up(strip, bands.rows), columns = groups * kBandColumns;
+  g.strip = to_int(strip);
+  g.step_columns = to_int(columns);
+  g.inner = g.inner_tiles = divider(1);
+  g.strips = divider(divide_up(height, strip));
+  g.column_tiles = divider(divide_up(g.result.rows.width, columns));
+  const auto box = [&](int64_t planes) {
+    g.source_box = row_box(g.source.rows, planes, strip + halo, 1, columns + kBandReach, kSize);
+    return g.source_box.bytes;
+  };
+  const bool whole = g.strips.divisor * g.column_tiles.divisor == 1 && p.out_channels == p.in_channels;
+  // Few enough slices that there are blocks for every multiprocessor.
+  const int64_t planes =
+      whole ? std::clamp<int64_t>(std::min<int64_t>(kBytes / box(1), g.plane_count / 1024), 1, g.plane_count) : 1;
+  box(planes);
+  g.planes = to_int(planes);
+  g.threads = planes * groups * parts > 4 ? kMarchThreads : kMarchThreads / 2;
+  g.plane_tiles = divider(divide_up(g.plane_count, planes));
+  g.tiles = divide_up(g.plane_count, planes) * divide_up(height, strip) * divide_up(g.result.rows.width, columns);
+  bands.groups = divider(groups);
+  bands.parts = divider(parts);
+  return bands;
+}
+
+namespace {
+
+/// Elements of the widest copy, up to 16 bytes, that suits rows of `width` elements.
+int copy_elements(int64_t width, int alignment) {
+  int elements = alignment / 2;
+  while (elements > 1 && width % elements != 0) elements /= 2;
+  return elements;
+}
+
+}  // namespace
+
+HalfWeightGeometry half_weight_geometry(const ConvProblem& p, int alignment) {
+  constexpr int64_t kGroup = 8, kBlockRows = 16, kLongRow = 4096, kMostColumns = 1024, kBytes = 72 << 10;
+  const MarchShape shape = march_shape(p);
+  const MarchGeometry m = whole_geometry(p, ConvPass::BackwardWeight);
+  HalfWeightGeometry g;
+  const bool one_row = shape.march == 1, pieces = one_row && m.result.rows.width >= kLongRow;
+  const auto fill = [&](HalfWeightGeometry::Side& side, const MarchSide& from, int64_t channels) {
+    side.row_pitch = one_row && !pieces ? from.rows.plane_pitch : from.rows.outer_pitch;
+    side.plane_pitch = from.rows.plane_pitch;
+    side.outer_pitch = from.outer_pitch;
+    side.channel_pitch = from.outer_pitch / channels;
+    side.height = one_row && !pieces ? to_int(m.plane_count) : from.rows.outer;
+    side.width = from.rows.width;
+    side.vector = copy_elements(side.width, alignment);
+  };
+  fill(g.x, m.source, p.in_channels);
+  fill(g.y, m.result, p.out_channels);
+  const auto before = [&] { return to_int(divide_up(m.pad_width + kLargest, g.x.vector) * g.x.vector - kLargest); };
+  while (g.x.vector > 1 && before() - m.pad_width + shape.width > kGroup + 1) g.x.vector /= 2;
+  if (g.x.vector < 2 || g.y.vector < 2) return g;  // no asynchronous copies of two bytes
+  g.pad_columns = before();
+  g.pad_rows = m.pad_march;
+  g.shift = g.pad_columns - m.pad_width;
+
+  const auto evenly = [](int64_t extent, int64_t most) { return divide_up(extent, divide_up(extent, most)); };
+  const int64_t width = g.y.width;
+  const auto odd = [](int64_t groups) { return groups + 1 - groups % 2; };
+  const int64_t slices = one_row && !pieces ? m.outer_count : m.plane_count * m.outer_count;
+  if (pieces) {
+    const int64_t groups = odd(divide_up(evenly(width, 2 * kLongRow), kGroup * kBlockRows));
+    const int64_t elements = kBlockRows * groups * kGroup;
+    g.pitch = to_int(groups * kGroup * 2);
+    g.column_blocks = to_int(groups);
+    g.columns = to_int(elements);
+    g.piece = to_int(groups * kGroup);
+    g.x.row_pitch = g.y.row_pitch = g.piece;
+    g.x.rows = g.y.rows = kBlockRows;
+    g.y.bytes = to_int(elements * 2);
+    g.x.bytes = to_int((elements + kGroup) * 2);
+  } else {
+    if (g.y.height < kBlockRows / 2) return g;
+    const int64_t groups = divide_up(evenly(width, kMostColumns), kGroup);
+    g.pitch = to_int(odd(groups + 1) * kGroup * 2);
+    g.column_blocks = to_int(groups);
+    g.columns = to_int(groups * kGroup);
+    int64_t blocks = 8;
+    const auto rows = [&] { return 2 * blocks * kBlockRows + shape.march - 1; };
+    const auto enough = [&] {
+      const int64_t tiles = divide_up(g.y.height, blocks * kBlockRows) * divide_up(width, g.columns);
+      return p.out_channels * slices * tiles >= 132 * 8;
+    };
+    while (blocks > 1 && (rows() * g.pitch > kBytes || (blocks - 1) * kBlockRows >= g.y.height || !enough()))
+      blocks /= 2;
+    g.row_blocks = to_int(blocks);
+    g.strip = to_int(blocks * kBlockRows);
+    g.y.rows = g.strip;
+    g.x.rows = g.strip + shape.march - 1;
+    g.x.bytes = g.x.rows * g.pitch;
+    g.y.bytes = g.y.rows * g.pitch;
+  }
+  g.y.vectors = to_int(g.column_blocks * kGroup / g.y.vector);
+  g.x.vectors = to_int((g.column_blocks + 1) * kGroup / g.x.vector);
+  const int64_t column_tiles = divide_up(width, g.columns), strips = divide_up(g.y.height, g.strip);
+  g.column_tiles = divider(column_tiles);
+  g.strips = divider(strips);
+  g.planes = divider(one_row && !pieces ? 1 : m.plane_count);
+  g.splits = column_tiles * strips * slices;
+  return g;
 }
 
 }  // namespace halo::cuda::conv::depthwise

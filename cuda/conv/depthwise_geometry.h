@@ -13,6 +13,7 @@
 #include <halo/ops/conv_problem.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "row_box.h"
 
@@ -62,6 +63,60 @@ MarchShape march_shape(const ConvProblem& problem);
 
 /// The geometry of `pass`: for BackwardWeight, the planes of one channel; else all planes.
 MarchGeometry march_geometry(const ConvProblem& problem, ConvPass pass, int element_size);
+
+inline constexpr int kBandColumns = 128;  ///< neighbouring results of a row that a warp makes at once
+inline constexpr int kBandReach = 10;     ///< columns behind those that it reads, multiplied by 0 or shifted away
+
+/// Forward and backward_input of half types: a block's items of work are (slice, part of the rows, group of
+/// kBandColumns columns), one a warp, the last fastest.
+struct BandGeometry {
+  MarchGeometry march;
+  int rows = 1;  ///< of a part
+  FastDivide groups, parts;
+};
+
+/// For kernels with one row of taps along the inner axis.
+BandGeometry band_geometry(const ConvProblem& problem, ConvPass pass);
+
+/// backward_weight of half types: a block has a tile of one channel, x and y, as matrices in shared memory whose rows
+/// begin at multiples of 16 bytes: rows of the image; or pieces of one long row; or, where the kernel has one row and
+/// rows are short, those of all slices.
+struct HalfWeightGeometry {
+  struct Side {
+    int64_t row_pitch = 0;  ///< elements, of the tensor
+    int64_t plane_pitch = 0, outer_pitch = 0, channel_pitch = 0;
+    int height = 1, width = 1;
+    int rows = 1;     ///< of the matrix
+    int vector = 2;   ///< elements of one copy; divides the width
+    int vectors = 0;  ///< copies of a row
+    int bytes = 0;    ///< in shared memory
+  };
+  Side x, y;
+  int pitch = 0;               ///< bytes from row to row of both matrices; an odd number of granules, for the banks
+  int row_blocks = 1;          ///< of 16 rows; 1, 2, 4 or 8
+  int column_blocks = 1;       ///< of 8 columns
+  int strip = 1, columns = 1;  ///< rows and columns of y from one tile to the next
+  int piece = 0;               ///< columns from one row of a matrix to the next, where rows are pieces of one long row
+  int shift = 0;               ///< tap k of column c of y reads column c + k + shift of the matrix of x
+  int pad_rows = 0, pad_columns = 0;  ///< row and column 0 of the matrix of x lie so far before those of y
+  FastDivide column_tiles, strips, planes;
+  int64_t splits = 0;  ///< blocks of a channel; 0: no kernel for this
+};
+
+/// `alignment`: of both tensors, bytes.
+HalfWeightGeometry half_weight_geometry(const ConvProblem& problem, int alignment);
+
+/// Calls f(integral_constant of `march`) if there are kernels for so many rows of taps; else false.
+template <class F>
+bool with_march(int march, F&& f) {
+  switch (march) {
+    case 1: return f(std::integral_constant<int, 1>{}), true;
+    case 3: return f(std::integral_constant<int, 3>{}), true;
+    case 5: return f(std::integral_constant<int, 5>{}), true;
+    case 7: return f(std::integral_constant<int, 7>{}), true;
+    default: return false;
+  }
+}
 
 /// Every extent fits the 31-bit arithmetic of the kernels.
 bool march_fits(const ConvProblem& problem);

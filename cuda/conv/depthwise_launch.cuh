@@ -1,6 +1,8 @@
 // Choosing the compiled kernel for a shape of taps. Included by depthwise_<type>.cu, one instantiation each.
 #pragma once
 
+#include <type_traits>
+
 #include "../launch.h"
 #include "depthwise.h"
 #include "depthwise_march.cuh"
@@ -17,6 +19,12 @@ struct TapsList {};
 using CompiledTaps = TapsList<Taps<1, 1, 2>, Taps<1, 1, 3>, Taps<1, 1, 4>, Taps<1, 1, 5>, Taps<1, 1, 7>, Taps<3, 1, 1>,
                               Taps<3, 1, 3>, Taps<3, 1, 5>, Taps<3, 1, 7>, Taps<5, 1, 5>, Taps<7, 1, 7>, Taps<3, 3, 3>>;
 
+/// Those of forward and backward_input: half types with several rows of taps have depthwise_half.cu.
+template <class T>
+using MarchTaps = std::conditional_t<
+    sizeof(T) == 2, TapsList<Taps<1, 1, 2>, Taps<1, 1, 3>, Taps<1, 1, 4>, Taps<1, 1, 5>, Taps<1, 1, 7>, Taps<3, 3, 3>>,
+    CompiledTaps>;
+
 /// Calls f(Taps<...>{}) for the member of the list that equals `shape`; false if none does.
 template <class F, int... M, int... I, int... W>
 bool with_taps(const MarchShape& shape, TapsList<Taps<M, I, W>...>, F&& f) {
@@ -27,7 +35,7 @@ template <class T>
 void launch_march(const MarchShape& shape, const MarchParams<T>& params, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(params.geometry.tiles);
   const auto shared = static_cast<std::size_t>(params.geometry.source_box.bytes);
-  with_taps(shape, CompiledTaps{}, [&]<int March, int Inner, int Width>(Taps<March, Inner, Width>) {
+  with_taps(shape, MarchTaps<T>{}, [&]<int March, int Inner, int Width>(Taps<March, Inner, Width>) {
     launch("conv depthwise", depthwise_march<T, March, Inner, Width>, dim3(blocks),
            dim3(static_cast<unsigned>(params.geometry.threads)), shared, stream, params);
   });

@@ -1,11 +1,12 @@
 // The fallback: plain loops, right for every problem, pass, and extent.
 //
-// Limits: none on extents, groups, strides, padding or dilation (64-bit offsets throughout); float32 and float64.
-// Forward and backward_input: one thread an output, sums in the order (channel, tap) in the storage type. Weight
+// Limits: none on extents, groups, strides, padding or dilation (64-bit offsets throughout); every floating type.
+// Forward and backward_input: one thread an output, sums in the order (channel, tap) in the accumulator type. Weight
 // gradients: one block a weight, float64 sums in a fixed order, so that the bits do not depend on the launch.
 #include <algorithm>
 
 #include "../device/activation.cuh"
+#include "../device/number.cuh"
 #include "../launch.h"
 #include "algorithms.h"
 #include "sizes.cuh"
@@ -15,6 +16,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = int64_t{1} << 20;
+
+using device::Accumulator;
+using device::from_accumulator;
+using device::to_accumulator;
 
 template <class T>
 __global__ void forward_kernel(const __grid_constant__ Sizes p, const T* x, const T* w, const T* bias,
@@ -28,17 +33,17 @@ __global__ void forward_kernel(const __grid_constant__ Sizes p, const T* x, cons
     const int64_t out_channel = row % p.out_channels;
     const int64_t first_channel = out_channel / p.out_per_group * channels;
     const int64_t batch = row / p.out_channels;
-    T sum = 0;
+    Accumulator<T> sum = 0;
     for (int64_t c = 0; c < channels; ++c) {
       const T* plane = x + (batch * p.in_channels + first_channel + c) * p.input_positions;
       const T* taps = w + (out_channel * channels + c) * p.taps;
       for (int64_t t = 0; t < p.taps; ++t) {
         const int64_t at = p.input_at(o, unflatten(t, p.kernel));
-        if (at >= 0) sum = fma(plane[at], taps[t], sum);
+        if (at >= 0) sum = fma(to_accumulator(plane[at]), to_accumulator(taps[t]), sum);
       }
     }
-    if (bias != nullptr) sum += bias[out_channel];
-    y[index] = device::apply_activation(activation, sum);
+    if (bias != nullptr) sum += to_accumulator(bias[out_channel]);
+    y[index] = from_accumulator<T>(device::apply_activation(activation, sum));
   }
 }
 
@@ -54,16 +59,16 @@ __global__ void backward_input_kernel(const __grid_constant__ Sizes p, const T* 
     const int64_t in_channel = row % p.in_channels;
     const int64_t first_out = in_channel / in_per_group * out_per_group;
     const int64_t batch = row / p.in_channels;
-    T sum = 0;
+    Accumulator<T> sum = 0;
     for (int64_t c = 0; c < out_per_group; ++c) {
       const T* plane = y + (batch * p.out_channels + first_out + c) * p.output_positions;
       const T* taps = w + ((first_out + c) * in_per_group + in_channel % in_per_group) * p.taps;
       for (int64_t t = 0; t < p.taps; ++t) {
         const int64_t at = p.output_at(i, unflatten(t, p.kernel));
-        if (at >= 0) sum = fma(plane[at], taps[t], sum);
+        if (at >= 0) sum = fma(to_accumulator(plane[at]), to_accumulator(taps[t]), sum);
       }
     }
-    x[index] = sum;
+    x[index] = from_accumulator<T>(sum);
   }
 }
 
@@ -81,8 +86,9 @@ __global__ void backward_weight_kernel(const __grid_constant__ Sizes p, const T*
       const int64_t flat = at % p.output_positions;
       const int64_t from = p.input_at(unflatten(flat, p.output), k);
       if (from < 0) continue;
-      const double g = y[(batch * p.out_channels + out_channel) * p.output_positions + flat];
-      sum = fma(static_cast<double>(x[(batch * p.in_channels + in_channel) * p.input_positions + from]), g, sum);
+      const double g = to_accumulator(y[(batch * p.out_channels + out_channel) * p.output_positions + flat]);
+      const double value = to_accumulator(x[(batch * p.in_channels + in_channel) * p.input_positions + from]);
+      sum = fma(value, g, sum);
     }
     partial[threadIdx.x] = sum;
     __syncthreads();
@@ -90,25 +96,25 @@ __global__ void backward_weight_kernel(const __grid_constant__ Sizes p, const T*
       if (static_cast<int>(threadIdx.x) < half) partial[threadIdx.x] += partial[threadIdx.x + half];
       __syncthreads();
     }
-    if (threadIdx.x == 0) w[index] = static_cast<T>(partial[0]);
+    if (threadIdx.x == 0) w[index] = from_accumulator<T>(static_cast<Accumulator<T>>(partial[0]));
     __syncthreads();  // partial[0] has been read
   }
 }
 
-bool supports(const ConvProblem&, const ConvConfig& config) {
-  return config.dtype == DType::Float32 || config.dtype == DType::Float64;
-}
+bool supports(const ConvProblem&, const ConvConfig& config) { return is_floating_point(config.dtype); }
 
 std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
 
-/// Seen on an H200: near 1 TFLOP/s whatever the pass, plus the launch.
-double predict_ms(const ConvProblem& problem, const ConvConfig&) { return 3e-3 + problem.flops() / 1e9; }
+/// Seen on an H200: near 1 TFLOP/s, weight gradients of long sums a fifth of it, plus the launch.
+double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
+  return 3e-3 + problem.flops() / (config.pass == ConvPass::BackwardWeight ? 2e8 : 1e9);
+}
 
 dim3 blocks_for(int64_t items) { return dim3(static_cast<unsigned>(std::min(items, kMaxBlocks))); }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
   const Sizes sizes(problem);
-  dispatch_float("convolution", config.dtype, [&]<class T>(std::type_identity<T>) {
+  dispatch_floating("convolution", config.dtype, [&]<class T>(std::type_identity<T>) {
     auto* x = static_cast<T*>(operands.x);
     auto* w = static_cast<T*>(operands.w);
     auto* y = static_cast<T*>(operands.y);

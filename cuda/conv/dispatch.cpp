@@ -15,8 +15,9 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 7> kAlgorithms{
-    &kDense, &kDenseWeight, &kPortable, &kDepthwise, &kDepthwiseGeneral, &kSmallGroups, &kDirect,
+constexpr std::array<const Algorithm*, 9> kAlgorithms{
+    &kDense,       &kDenseWeight, &kPortable, &kDepthwise, &kDepthwiseHalf, &kDepthwiseGeneral,
+    &kSmallGroups, &kWidened,     &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.
@@ -104,6 +105,10 @@ const Algorithm& find_algorithm(std::string_view name) {
 
 const Algorithm& select_algorithm(const ConvProblem& problem, const ConvConfig& config) {
   if (const Algorithm* fastest = measured_choice(problem, config)) return *fastest;
+  return predicted_algorithm(problem, config);
+}
+
+const Algorithm& predicted_algorithm(const ConvProblem& problem, const ConvConfig& config) {
   const Algorithm* best = nullptr;
   double best_ms = std::numeric_limits<double>::infinity();
   for (const Algorithm* algorithm : kAlgorithms) {
@@ -115,8 +120,7 @@ const Algorithm& select_algorithm(const ConvProblem& problem, const ConvConfig& 
     }
   }
   if (best == nullptr) {
-    fail("convolution: ", name(config.pass), " expects float32 or float64 on CUDA, got ", name(config.dtype),
-         " (not implemented for it)");
+    fail<InternalError>("convolution: ", name(config.pass), " of ", name(config.dtype), " has no kernel");
   }
   return *best;
 }

@@ -24,6 +24,9 @@ const Algorithm& find_algorithm(std::string_view name);
 /// The choice depends on the arguments, the GPU model and the measured choices in force alone.
 const Algorithm& select_algorithm(const ConvProblem& problem, const ConvConfig& config);
 
+/// The same by prediction alone, for kernels that run others; such convolutions are nobody's request.
+const Algorithm& predicted_algorithm(const ConvProblem& problem, const ConvConfig& config);
+
 /// Measured choices of a device, in place of those it had. @throws ArgumentError for a kernel that does not exist.
 void use_choices(int device, const std::vector<Choice>& choices);
 void forget_choices();

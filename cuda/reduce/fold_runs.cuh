@@ -11,6 +11,7 @@
 //   const T* x                                             the operand; there may be another of the same strides, `y`
 //   Acc start(int64_t output, int64_t at) const            before any element; `at`: the offset of the output's first
 //   void add(Acc& acc, int64_t at, T x) const              one more; add(acc, at, x, y) where there are two
+//   void add_pack(Acc& acc, const Pack<T, kWide<T>>& x) const     if it has it: neighbours at once
 //   Acc operator()(const Acc& a, const Acc& b) const       combines
 //   void write(int64_t output, const Acc& acc) const
 #pragma once
@@ -40,6 +41,8 @@ struct RunDivision {
   Divide pieces{};         ///< by the pieces of a run
   int64_t all_pieces = 0;  ///< of an output
   int piece_depth = 1;     ///< threads of a team on one piece
+  bool packs = false;      ///< runs are whole packs of 16 bytes, a pack a thread
+  bool aligned = false;    ///< and begin at multiples of 16 bytes
 
   /// The share of this block of `all` things.
   __device__ int64_t begin(int64_t all) const { return parts == 1 ? 0 : all * blockIdx.y / parts; }
@@ -67,10 +70,51 @@ __device__ __forceinline__ void each_of_run(int count, int rank, int depth, Visi
   for (int first = rank; first < count; first += kBatch * depth) batch(first, load(first, run), load(first, more)...);
 }
 
+/// The same for runs of whole packs, 16 bytes of neighbours a thread: visit(index, pack...). `aligned`: every pack is;
+/// the others are read an element at a time.
+template <class T, class Visit, class... More>
+__device__ __forceinline__ void each_pack_of_run(int count, int rank, int depth, bool aligned, Visit visit,
+                                                 const T* run, const More*... more) {
+  constexpr int kSize = kWide<T>, kBatch = (sizeof(T) == 2 ? 4 : 8) / (1 + static_cast<int>(sizeof...(More)));
+  using Packed = Pack<T, kSize>;
+  struct Batch {
+    Packed at[kBatch];
+  };
+  const int step = depth * kSize;
+  if (!aligned) {
+    const auto load = [&](int first, const T* from) {
+      Packed pack;
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) pack.at[k] = from[first + k];
+      return pack;
+    };
+#pragma unroll 1
+    for (int first = rank * kSize; first < count; first += step) visit(first, load(first, run), load(first, more)...);
+    return;
+  }
+  const auto load = [&](int first, const T* from) {
+    Batch batch;
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      batch.at[u] = *reinterpret_cast<const Packed*>(from + min(first + u * step, count - kSize));
+    }
+    return batch;
+  };
+  const auto visit_batch = [&](int first, const auto&... batches) {
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      if (first + u * step < count) visit(first + u * step, batches.at[u]...);
+    }
+  };
+  for (int first = rank * kSize; first < count; first += kBatch * step) {
+    visit_batch(first, load(first, run), load(first, more)...);
+  }
+}
+
 /// visit(offset, element of each operand) for a thread's share of the elements of the output at `start`.
-template <class Visit, class T, class... More>
+template <class Visit, class VisitPack, class T, class... More>
 __device__ __forceinline__ void each_of_share(const RunDivision& work, const Walk<1>& reduced, int64_t start,
-                                              Visit visit, const T* x, const More*... more) {
+                                              Visit visit, VisitPack visit_pack, const T* x, const More*... more) {
   const int rank = work.teams.rank();
   if (work.run == 0 && reduced.rank == 1) {
     const int64_t step = reduced.stride[0][0], end = work.end(work.count);
@@ -97,12 +141,25 @@ __device__ __forceinline__ void each_of_share(const RunDivision& work, const Wal
     int64_t r = q;
     const int64_t piece = work.pieces.split(r), row = start + r * work.run_stride, from = piece * work.piece;
     const int64_t to = piece + 1 == work.pieces.divisor ? work.run : from + work.piece;
-    each_of_run(
-        static_cast<int>(to - from), rank % work.piece_depth, work.piece_depth,
-        [&](int i, T value, More... others) { visit(row + from + i, value, others...); }, x + row + from,
-        (more + row + from)...);
+    const int count = static_cast<int>(to - from), own = rank % work.piece_depth;
+    if (work.packs) {
+      each_pack_of_run(
+          count, own, work.piece_depth, work.aligned,
+          [&](int i, const auto&... packs) { visit_pack(row + from + i, packs...); }, x + row + from,
+          (more + row + from)...);
+    } else {
+      each_of_run(
+          count, own, work.piece_depth,
+          [&](int i, T value, More... others) { visit(row + from + i, value, others...); }, x + row + from,
+          (more + row + from)...);
+    }
   }
 }
+
+template <class F>
+inline constexpr bool kAddsPacks = requires {
+  &F::add_pack;
+};
 
 /// grid.x = output tiles, grid.y = parts. With several parts, partial[part * outputs + o] takes the results.
 template <class F>
@@ -118,10 +175,18 @@ __global__ void __launch_bounds__(Teams::kThreads)
     kept.locate(o, start);
     acc = f.start(o, start[0]);
     const auto add = [&](int64_t at, auto... value) { f.add(acc, at, value...); };
+    const auto add_pack = [&](int64_t at, const auto&... packs) {
+      if constexpr (kAddsPacks<F>) {
+        f.add_pack(acc, packs...);
+      } else {
+#pragma unroll
+        for (int k = 0; k < kWide<std::remove_cvref_t<decltype(*f.x)>>; ++k) f.add(acc, at + k, packs.at[k]...);
+      }
+    };
     if constexpr (requires { f.y; }) {
-      each_of_share(work, reduced, start[0], add, f.x, f.y);
+      each_of_share(work, reduced, start[0], add, add_pack, f.x, f.y);
     } else {
-      each_of_share(work, reduced, start[0], add, f.x);
+      each_of_share(work, reduced, start[0], add, add_pack, f.x);
     }
   }
   acc = combine_team(work.teams, acc, values, f);
@@ -174,7 +239,9 @@ inline RunDivision divide_runs(const StridedLoop<1>& outer, const StridedLoop<1>
   work.all_pieces = count / work.run * pieces;
   while (teams.depth / work.piece_depth > work.all_pieces) work.piece_depth *= 2;
   work.pieces = Divide(pieces, work.all_pieces);
-  work.parts = std::min(work.parts, work.all_pieces);
+  const int64_t at_once = teams.depth / work.piece_depth;
+  work.parts = std::clamp<int64_t>(work.all_pieces / at_once, 1, work.parts);
+  work.packs = work.run % wide == 0;
   return work;
 }
 
@@ -189,7 +256,11 @@ void fold_runs(const char* name, Device device, const Shape& shape, const Shape&
     return StridedLoop<1>(axes(shape), {axes(strides)});
   };
   const StridedLoop<1> outer = loop(0, kept), inner = loop(kept, shape.rank());
-  const RunDivision work = divide_runs(outer, inner, kWide<std::remove_cvref_t<decltype(*f.x)>>);
+  using T = std::remove_cvref_t<decltype(*f.x)>;
+  RunDivision work = divide_runs(outer, inner, kWide<T>);
+  work.aligned = work.packs && is_aligned<T, kWide<T>>(f.x) && work.run_stride % kWide<T> == 0;
+  for (const int64_t stride : outer.strides[0]) work.aligned = work.aligned && stride % kWide<T> == 0;
+  if constexpr (requires { f.y; }) work.aligned = work.aligned && is_aligned<T, kWide<T>>(f.y);
 
   using Acc = typename F::Acc;
   const Storage partial(work.parts > 1 ? static_cast<std::size_t>(work.outputs * work.parts) * sizeof(Acc) : 0, device);

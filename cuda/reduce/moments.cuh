@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "../device/number.cuh"
+
 namespace halo::cuda {
 
 /// Sums of the differences to one of the values: what is lost is relative to the spread, not to the mean.
@@ -14,6 +16,20 @@ struct Moments {
     const double difference = value - shift;
     sum += difference;
     squares += difference * difference;
+  }
+  /// Half-precision numbers, their differences summed in float32, which rounds far less than they did.
+  template <class Pack>
+  __device__ void add_halves(const Pack& pack) {
+    const auto from = static_cast<float>(shift);
+    float differences = 0, powers = 0;
+#pragma unroll
+    for (const auto value : pack.at) {
+      const float difference = device::to_accumulator(value) - from;
+      differences += difference;
+      powers = fmaf(difference, difference, powers);
+    }
+    sum += static_cast<double>(differences);
+    squares += static_cast<double>(powers);
   }
   __device__ double mean(double count) const { return shift + sum / count; }
   /// Sum of the squared differences to the mean.

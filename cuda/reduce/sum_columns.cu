@@ -12,14 +12,15 @@ namespace {
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
     sum_columns_kernel(const __grid_constant__ ColumnCover cover, const T* x, double* partials) {
+  using Sum = std::conditional_t<sizeof(T) == 2, float, double>;  // of one thread
   __shared__ Pack<double> sums[kMapThreads];
-  Pack<double> sum{};
+  Pack<Sum> sum{};
   cover.each_row<8>([&](int64_t row) {
     const Pack<T> v = cover.load(x + row);
 #pragma unroll
-    for (int k = 0; k < kPackSize; ++k) sum.at[k] += static_cast<double>(device::to_accumulator(v.at[k]));
+    for (int k = 0; k < kPackSize; ++k) sum.at[k] += static_cast<Sum>(device::to_accumulator(v.at[k]));
   });
-  store_column_sums(cover, sum, sums, partials);
+  store_column_sums(cover, {sum.at[0], sum.at[1], sum.at[2], sum.at[3]}, sums, partials);
 }
 
 }  // namespace

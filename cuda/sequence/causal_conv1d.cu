@@ -2,6 +2,7 @@
 // of decoding, and a reach of thousands of positions: a thread an element, sums over the taps in the same order, weight
 // gradients as folds over batch and time (reduce/fold_runs.cuh).
 #include <halo/core/copy.h>
+#include <halo/ops/backend.h>
 #include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/scalar_math.h>
 
@@ -33,7 +34,7 @@ struct Operands {
   /// v at position p of row b * channels + c.
   __device__ T value(int64_t row, int64_t p) const {
     if (p >= state_length) return x[row * length + p - state_length];
-    return state == nullptr ? T(0) : state[row * state_length + p];
+    return state == nullptr ? T{} : state[row * state_length + p];
   }
   /// The sum before the activation, at time t.
   __device__ T sum(int64_t row, int64_t channel, int64_t t) const {
@@ -199,7 +200,7 @@ causal::TileParams<T> tile_params(const CausalConv1dProblem& p, const CausalConv
 /// Shared memory for taps that are not in registers, and for what rounds beyond the row read.
 template <class T>
 std::size_t taps_bytes(const causal::TileParams<T>& tile) {
-  return static_cast<std::size_t>(tile.kernel) * sizeof(T);
+  return static_cast<std::size_t>(tile.kernel) * sizeof(device::Accumulator<T>);
 }
 
 /// Calls f with the number of taps as a constant: 2, 3, 4, or 0 for all others.
@@ -230,11 +231,12 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
                     const CausalConv1dResult& grads, const CausalConv1dTensors& into) {
   const Device device = operands.x.device();
   const DeviceScope scope(device);
-  causal::TileParams<T> tile = tile_params<T>(problem, operands, 16384 / sizeof(T), 2);
+  causal::TileParams<T> tile = tile_params<T>(problem, operands, 16384 / sizeof(device::Accumulator<T>), 2);
   tile.g = data_or_null<T>(grads.y);
   tile.g_state = data_or_null<T>(grads.final_state);
   tile.dx = data_or_null<T>(into.x);
   tile.dstate = data_or_null<T>(into.state);
+  if (sizeof(T) < sizeof(float)) tile.up_bytes = (tile.columns + tile.reach + 3) / 4 * 16;
   const bool parameters = into.weight.defined() || into.bias.defined();
   const int64_t sums = problem.channels * (problem.kernel + 1);
   const Storage partials(parameters ? static_cast<std::size_t>(sums * tile.splits) * sizeof(double) : 0, device);
@@ -242,7 +244,8 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
   const dim3 blocks(static_cast<unsigned>(int64_t{tile.splits} * tile.channels));
   with_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
     launch("causal_conv1d_backward", causal::backward_kernel<T, K>, blocks, causal::kTileThreads,
-           static_cast<std::size_t>(tile.x_box.bytes + tile.g_box.bytes) + taps_bytes<T>(tile), scope.stream(), tile);
+           static_cast<std::size_t>(tile.x_box.bytes + tile.g_box.bytes + tile.up_bytes) + taps_bytes<T>(tile),
+           scope.stream(), tile);
   });
   if (!parameters) return;
   constexpr int kWarps = causal::kTileThreads / 32;
@@ -256,11 +259,15 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
 void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                            const CausalConv1dResult& result) {
   const int64_t numel = problem.batch * problem.channels * problem.length;
-  dispatch_float("causal_conv1d", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
+  if (is_half(operands.x.dtype()) && !is_tiled(problem)) {
+    auto results = ops::writes(result);
+    return ops::run_widened(causal_conv1d_forward, problem, operands, results);
+  }
+  dispatch_floating("causal_conv1d", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
     const Operands<T> p(problem, operands);
     if (is_tiled(problem)) {
       forward_tiled<T>(problem, operands, result.y);
-    } else {
+    } else if constexpr (sizeof(T) >= sizeof(float)) {
       generate<true>("causal_conv1d",
                      Forward<T>{p, Divide(problem.length, numel), Divide(problem.channels, numel), problem.silu},
                      Elements<T>{result.y});
@@ -274,8 +281,16 @@ void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1
 void causal_conv1d_backward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                             const CausalConv1dResult& grads, const CausalConv1dTensors& into) {
   const int64_t numel = problem.batch * problem.channels * problem.length;
+  const bool tiled = numel > 0 && is_tiled(problem);
+  if (is_half(operands.x.dtype())) {
+    auto results = ops::writes(into);
+    if (!tiled) return ops::run_widened(causal_conv1d_backward, problem, operands, grads, results);
+    return dispatch_floating("causal_conv1d_backward", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
+      if constexpr (sizeof(T) < sizeof(float)) backward_tiled<T>(problem, operands, grads, into);
+    });
+  }
   dispatch_float("causal_conv1d_backward", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
-    if (numel > 0 && is_tiled(problem)) return backward_tiled<T>(problem, operands, grads, into);
+    if (tiled) return backward_tiled<T>(problem, operands, grads, into);
     const Operands<T> p(problem, operands);
     const Divide length(problem.length, numel), channels(problem.channels, numel);
     Tensor g = grads.y;

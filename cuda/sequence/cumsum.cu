@@ -17,8 +17,9 @@ constexpr int kThreads = Teams::kThreads;
 using device::from_accumulator;
 using device::to_accumulator;
 
+/// Half types accumulate in float32, float32 in float64.
 template <class T>
-using Total = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+using Total = std::conditional_t<std::is_integral_v<T>, int64_t, std::conditional_t<sizeof(T) == 2, float, double>>;
 
 template <class T>
 __device__ Total<T> to_total(T value) {

@@ -69,6 +69,14 @@ class Operand {
     check(cudaDeviceSynchronize(), "test");
   }
 
+  void set(int64_t index, double value) {
+    const DeviceArray<float> staged(1);
+    const auto narrow = static_cast<float>(value);
+    check(cudaMemcpy(staged.get(), &narrow, sizeof(float), cudaMemcpyHostToDevice), "test");
+    launch("convert", convert<T>, 1, 128, 0, nullptr, staged.get(), 1, get() + index);
+    check(cudaDeviceSynchronize(), "test");
+  }
+
   std::vector<double> values() const { return read(get(), count_); }
 
   /// Whether every element outside the operand is still NaN.
@@ -97,22 +105,27 @@ class Operand {
 
 template <class T>
 struct Tensors {
+  int64_t offset;
   Operand<T> x, w, y;
-  Tensors(const ConvProblem& p, int64_t offset)
-      : x(p.x_numel(), offset), w(p.w_numel(), offset), y(p.y_numel(), offset) {}
+  Tensors(const ConvProblem& p, int64_t o) : offset(o), x(p.x_numel(), o), w(p.w_numel(), o), y(p.y_numel(), o) {}
 
   Operand<T>& result(ConvPass pass) { return pass == ConvPass::Forward ? y : pass == ConvPass::BackwardInput ? x : w; }
 };
 
-/// Runs `algorithm` on fresh operands; the result is poisoned before.
+/// For operands that start `offset` elements behind their margin.
 template <class T>
-void run(const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass, Tensors<T>& tensors) {
+ConvConfig config_of(ConvPass pass, int64_t offset) {
   ConvConfig config;
   config.pass = pass;
   config.dtype = dtype_of<T>();
-  if (pass != ConvPass::Forward) tensors.y.fill(3);
-  if (pass != ConvPass::BackwardInput) tensors.x.fill(1);
-  if (pass != ConvPass::BackwardWeight) tensors.w.fill(2);
+  config.alignment = 16;
+  while ((kMargin + offset) * int64_t{sizeof(T)} % config.alignment != 0) config.alignment /= 2;
+  return config;
+}
+
+/// Runs `algorithm` on the operands; the result is poisoned before.
+template <class T>
+void run_on(const Algorithm& algorithm, const ConvProblem& problem, const ConvConfig& config, Tensors<T>& tensors) {
   const DeviceArray<char> workspace(static_cast<int64_t>(algorithm.workspace_bytes(problem, config)));
   Operands operands;
   operands.x = tensors.x.get();
@@ -121,6 +134,15 @@ void run(const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass, 
   operands.workspace = workspace.get();
   algorithm.run(problem, config, operands, nullptr);
   check(cudaDeviceSynchronize(), algorithm.name);
+}
+
+/// Runs `algorithm` on fresh operands.
+template <class T>
+void run(const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass, Tensors<T>& tensors) {
+  if (pass != ConvPass::Forward) tensors.y.fill(3);
+  if (pass != ConvPass::BackwardInput) tensors.x.fill(1);
+  if (pass != ConvPass::BackwardWeight) tensors.w.fill(2);
+  run_on(algorithm, problem, config_of<T>(pass, tensors.offset), tensors);
 }
 
 double relative_error(const std::vector<double>& got, const std::vector<double>& expected) {
@@ -168,19 +190,21 @@ std::vector<ConvProblem> narrow_problems() {
       problem({1, 32, 9, 24, 47}, 32, 4, {3, 5, 7}, {.stride = {2, 2, 2}, .padding = {1, 2, 3}}),
       problem({2, 2, 40, 61}, 40, 1, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
       problem({2, 40, 30, 551}, 3, 1, {3, 3}, {.padding = {1, 1}}),
+      problem({2, 3, 8194}, 3, 3, {3}, {.padding = {1}}),
+      problem({11, 4, 502}, 4, 4, {5}, {.padding = {4}, .padding_after = {0}}),
+      problem({2, 3, 67, 130}, 6, 3, {3, 3}, {.padding = {1, 1}}),
+      problem({2, 2, 20, 1100}, 2, 2, {5, 5}, {}),
+      problem({2, 3, 5, 18, 40}, 3, 3, {1, 3, 3}, {.padding = {0, 1, 1}}),
   };
 }
 
-template <class F>
-void for_each_supported(DType dtype, const F& f) {
-  for (const char* name : {"depthwise", "depthwise general", "small groups"}) {
+template <class T, class F>
+void for_each_supported(int64_t offset, const F& f) {
+  for (const char* name : {"depthwise", "depthwise half", "depthwise general", "small groups", "widened"}) {
     const Algorithm& algorithm = find_algorithm(name);
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
-        ConvConfig config;
-        config.pass = pass;
-        config.dtype = dtype;
-        if (algorithm.supports(problem, config)) f(algorithm, problem, pass);
+        if (algorithm.supports(problem, config_of<T>(pass, offset))) f(algorithm, problem, pass);
       }
     }
   }
@@ -238,8 +262,8 @@ TYPED_TEST_SUITE(NarrowConv, StorageTypes);
 
 TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
   using T = TypeParam;
-  for_each_supported(dtype_of<T>(), [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
-    for (const int64_t offset : {0, 1, 3}) {
+  for (const int64_t offset : {0, 1, 2, 3}) {
+    for_each_supported<T>(offset, [&](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
       Tensors<T> tensors(problem, offset);
       run(algorithm, problem, pass, tensors);
       Tensors<double> exact(problem, 0);
@@ -250,7 +274,36 @@ TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
       EXPECT_LE(relative_error(tensors.result(pass).values(), expected), bound)
           << algorithm.name << ' ' << name(pass) << " offset " << offset << ' ' << problem.str();
       EXPECT_TRUE(tensors.result(pass).margins_intact()) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+    });
+  }
+}
+
+/// Infinities and NaN reach the results that they reach in plain sums, and no others.
+TYPED_TEST(NarrowConv, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
+  using T = TypeParam;
+  for_each_supported<T>(0, [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
+    if (!std::string(algorithm.name).starts_with("depthwise")) return;
+    Tensors<T> got(problem, 0), expected(problem, 0);
+    for (Tensors<T>* t : {&got, &expected}) {
+      t->x.fill(1);
+      t->w.fill(2);
+      t->y.fill(3);
+      Operand<T>& source = pass == ConvPass::BackwardInput ? t->y : t->x;
+      source.set(5, INFINITY);
+      source.set(problem.output[2] / 2, NAN);
     }
+    const ConvConfig config = config_of<T>(pass, 0);
+    run_on(algorithm, problem, config, got);
+    run_on(find_algorithm("direct"), problem, config, expected);
+    const auto a = got.result(pass).values(), b = expected.result(pass).values();
+    int special = 0, differing = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      special += std::isfinite(b[i]) ? 0 : 1;
+      differing +=
+          std::fpclassify(a[i]) == std::fpclassify(b[i]) || (std::isfinite(a[i]) && std::isfinite(b[i])) ? 0 : 1;
+    }
+    EXPECT_GT(special, 0) << problem.str();
+    EXPECT_EQ(differing, 0) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
   });
 }
 
@@ -266,7 +319,7 @@ TYPED_TEST(NarrowConv, BoundCatchesOneWrongColumn) {  // the negative control
 
 TYPED_TEST(NarrowConv, RepeatsItsBits) {
   using T = TypeParam;
-  for_each_supported(dtype_of<T>(), [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
+  for_each_supported<T>(1, [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
     Tensors<T> first(problem, 1), second(problem, 1);
     run(algorithm, problem, pass, first);
     run(algorithm, problem, pass, second);
@@ -279,10 +332,8 @@ TYPED_TEST(NarrowConv, RepeatsItsBits) {
 /// Nothing but what a tool such as compute-sanitizer sees: the operands end where their allocations do.
 TYPED_TEST(NarrowConv, TouchesNothingBehindItsOperands) {
   using T = TypeParam;
-  for_each_supported(dtype_of<T>(), [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
-    ConvConfig config;
-    config.pass = pass;
-    config.dtype = dtype_of<T>();
+  for_each_supported<T>(0, [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
+    const ConvConfig config = config_of<T>(pass, 0);
     const DeviceArray<char> workspace(static_cast<int64_t>(algorithm.workspace_bytes(problem, config)));
     Operands operands;
     operands.workspace = workspace.get();
@@ -299,14 +350,35 @@ TYPED_TEST(NarrowConv, TouchesNothingBehindItsOperands) {
   });
 }
 
+/// More samples than are copied to float32 at once.
+TYPED_TEST(NarrowConv, WidensSliceBySlice) {
+  using T = TypeParam;
+  if constexpr (sizeof(T) == 2) {
+    const ConvProblem p = problem({5, 64, 360, 362}, 8, 1, {3, 3}, {.padding = {1, 1}});
+    const Algorithm& widened = find_algorithm("widened");
+    for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
+      EXPECT_LT(widened.workspace_bytes(p, config_of<T>(pass, 0)), kWorkspaceCap);
+      EXPECT_LT(static_cast<double>(widened.workspace_bytes(p, config_of<T>(pass, 0))), 0.8 * p.bytes(sizeof(float)));
+      Tensors<T> got(p, 0), expected(p, 0);
+      run(widened, p, pass, got);
+      run(find_algorithm("direct"), p, pass, expected);
+      EXPECT_LE(relative_error(got.result(pass).values(), expected.result(pass).values()), 2 * kBound<T>) << name(pass);
+    }
+  }
+}
+
 TYPED_TEST(NarrowConv, EveryProblemHasAKernelForEveryPass) {
   int pairs = 0;
-  for_each_supported(dtype_of<TypeParam>(), [&](const Algorithm& algorithm, const ConvProblem&, ConvPass) {
-    if (std::string(algorithm.name) != "depthwise") ++pairs;
+  int halves = 0;
+  for_each_supported<TypeParam>(0, [&](const Algorithm& algorithm, const ConvProblem&, ConvPass) {
+    const std::string name = algorithm.name;
+    if (name == "depthwise general" || name == "small groups") ++pairs;
+    if (name == "depthwise half") ++halves;
   });
-  // The general depthwise kernel takes the first ten problems, and small groups take all of them.
+  // The general depthwise kernel takes the first ten problems and the last five, and small groups take all of them.
   const int problems = static_cast<int>(narrow_problems().size());
-  EXPECT_EQ(pairs, 3 * (10 + problems));
+  EXPECT_EQ(pairs, 3 * (15 + problems));
+  EXPECT_EQ(halves, sizeof(TypeParam) == 2 ? 21 : 0);
 }
 
 }  // namespace

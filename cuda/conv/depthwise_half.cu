@@ -1,0 +1,87 @@
+// Depthwise convolution of half types on the tensor cores, at memory speed.
+//
+// Limits: groups = in_channels, any channel multiplier (backward_input: 1); stride and dilation 1 on every axis with
+// more than one tap; at most 8 taps along the width, 1, 3, 5 or 7 along the height, 1 along the depth; bfloat16,
+// float16; extents below 2^30, fewer than 2^31 blocks. Any padding, width and alignment; backward_weight: even widths
+// of x and y, operands aligned to 4 bytes, at least 8 rows (or one of at least 4096 columns).
+#include <algorithm>
+
+#include "algorithms.h"
+#include "depthwise_half.h"
+#include "ordered_sum.cuh"
+
+namespace halo::cuda::conv {
+namespace depthwise {
+namespace {
+
+constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+
+bool supports(const ConvProblem& problem, const ConvConfig& config) {
+  if (!is_half(config.dtype) || !problem.is_depthwise() || !march_fits(problem) || problem.kernel[0] > 1) return false;
+  const MarchShape shape = march_shape(problem);
+  const bool compiled = with_march(shape.march, [](auto) {});
+  if (!compiled || shape.width > kMostBandWidth || problem.x_numel() == 0 || problem.y_numel() == 0) return false;
+  if (config.pass == ConvPass::BackwardWeight) {
+    const int64_t splits = half_weight_geometry(problem, config.alignment).splits;
+    return splits > 0 && problem.out_channels * splits < kMostBlocks &&
+           problem.w_numel() * splits * int64_t{sizeof(double)} <= static_cast<int64_t>(kWorkspaceCap);
+  }
+  if (shape.march == 1) return false;  // depthwise.cu is faster on single rows
+  if (config.pass == ConvPass::BackwardInput && problem.out_channels != problem.in_channels) return false;
+  const MarchGeometry geometry = band_geometry(problem, config.pass).march;
+  return geometry.plane_count < kMostBlocks && geometry.tiles < kMostBlocks;
+}
+
+std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
+  if (config.pass != ConvPass::BackwardWeight) return 0;
+  return static_cast<std::size_t>(problem.w_numel() * half_weight_geometry(problem, config.alignment).splits) *
+         sizeof(double);
+}
+
+double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
+  const double launches = config.pass == ConvPass::BackwardWeight ? 2 : 1;
+  return 3e-3 * launches + problem.bytes(size_of(config.dtype)) / 3.8e9;
+}
+
+template <class T>
+void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  const MarchShape shape = march_shape(problem);
+  if (config.pass == ConvPass::BackwardWeight) {
+    HalfWeightParams<T> params;
+    params.x = static_cast<const T*>(operands.x);
+    params.y = static_cast<const T*>(operands.y);
+    params.partials = static_cast<double*>(operands.workspace);
+    params.channels = problem.out_channels;
+    params.multiplier = static_cast<int>(problem.out_channels_per_group());
+    params.width = shape.width;
+    params.geometry = half_weight_geometry(problem, config.alignment);
+    launch_half_weight(shape.march, params, stream);
+    return ordered_sum<T>(problem, operands, static_cast<int>(params.geometry.splits), stream);
+  }
+  const bool flipped = config.pass == ConvPass::BackwardInput;
+  BandParams<T> params;
+  params.source = static_cast<const T*>(flipped ? operands.y : operands.x);
+  params.weight = static_cast<const T*>(operands.w);
+  params.bias = flipped ? nullptr : static_cast<const T*>(operands.bias);
+  params.result = static_cast<T*>(flipped ? operands.x : operands.y);
+  params.flip = flipped;
+  params.width = shape.width;
+  if (!flipped) params.activation = config.activation;
+  params.channels = FastDivide(static_cast<uint32_t>(problem.out_channels));
+  params.multiplier = FastDivide(static_cast<uint32_t>(problem.out_channels_per_group()));
+  params.geometry = band_geometry(problem, config.pass);
+  launch_bands(shape.march, params, stream);
+}
+
+void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  if (config.dtype == DType::BFloat16) return run_as<BFloat16>(problem, config, operands, stream);
+  run_as<Float16>(problem, config, operands, stream);
+}
+
+}  // namespace
+}  // namespace depthwise
+
+const Algorithm kDepthwiseHalf{"depthwise half", depthwise::supports, depthwise::workspace_bytes, depthwise::predict_ms,
+                               depthwise::run};
+
+}  // namespace halo::cuda::conv

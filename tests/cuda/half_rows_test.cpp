@@ -1,0 +1,133 @@
+// Rows, sums and transposes of half types: packs of every length, wherever they begin.
+#include <cmath>
+
+#include "tests/cuda/gpu_testing.h"
+
+namespace halo {
+namespace {
+
+using testing::near;
+using testing::same;
+using HalfGpu = testing::Gpu;
+
+double unit(DType dtype) { return dtype == bfloat16 ? 0x1p-8 : 0x1p-11; }
+
+/// The same numbers on the GPU, `offset` elements behind an aligned address.
+Tensor placed(const Tensor& x, int64_t offset) {
+  const Tensor room = zeros({x.numel() + offset}, {.dtype = x.dtype(), .device = Device::cuda()});
+  const Tensor place = room.slice(0, offset, offset + x.numel()).reshape(x.shape());
+  place.copy_(x.to(Device::cuda()));
+  return place;
+}
+
+Tensor wide(const Tensor& t) { return t.to(Device::cpu()).to(float32); }
+
+struct RowOp {
+  const char* name;
+  std::function<Tensor(const Tensor&)> f;
+  double roundings;
+};
+
+std::vector<RowOp> row_ops() {
+  return {{"softmax", [](const Tensor& x) { return softmax(x, 1); }, 1.01},
+          {"log_softmax", [](const Tensor& x) { return log_softmax(x, 1); }, 1.01},
+          {"cumsum", [](const Tensor& x) { return cumsum(x, 1); }, 1.01},
+          {"sum", [](const Tensor& x) { return sum(x, {1}); }, 1.01},
+          {"sum of columns", [](const Tensor& x) { return sum(x, {0}); }, 1.01},
+          {"amax", [](const Tensor& x) { return amax(x, {1}); }, 0},
+          {"var", [](const Tensor& x) { return var(x, {1}); }, 1.01},
+          {"logsumexp", [](const Tensor& x) { return logsumexp(x, {1}); }, 1.01}};
+}
+
+TEST_F(HalfGpu, RowsOfEveryLengthAndPlace) {
+  for (DType dtype : {bfloat16, float16}) {
+    for (int64_t length : {2, 7, 8, 40, 256, 264, 1000, 1024, 4096, 4104, 8192, 8200}) {
+      const Tensor x = (rand({5, length}) * 2.0 + 0.5).to(dtype), here = x.to(float32);
+      for (const RowOp& op : row_ops()) {
+        const Tensor expected = op.f(here);
+        const double bound = op.roundings * unit(dtype);
+        const Tensor got = op.f(placed(x, 0));
+        EXPECT_TRUE(near(wide(got), expected, bound)) << op.name << ' ' << length;
+        EXPECT_FALSE(near(expected * (1 + 3 * unit(dtype)), expected, bound)) << op.name;
+        EXPECT_TRUE(same(op.f(placed(x, 1)).to(Device::cpu()), got.to(Device::cpu()))) << op.name << ' ' << length;
+      }
+    }
+  }
+}
+
+TEST_F(HalfGpu, ExtremesPassNanOn) {
+  for (DType dtype : {bfloat16, float16}) {
+    for (int64_t length : {9, 40, 1024}) {
+      Tensor x = randn({3, length});
+      x.select(0, 1).slice(0, length - 2, length - 1).fill_(NAN);
+      const Tensor there = placed(x.to(dtype), 0), here = x.to(dtype).to(float32);
+      EXPECT_TRUE(same(wide(amax(there, {1})), amax(here, {1}))) << length;
+      EXPECT_TRUE(same(wide(amin(there, {1})), amin(here, {1}))) << length;
+      EXPECT_TRUE(std::isnan(wide(amax(there, {1})).to_vector<double>()[1]));
+    }
+  }
+}
+
+TEST_F(HalfGpu, SoftmaxBackwardOfEveryLength) {
+  for (DType dtype : {bfloat16, float16}) {
+    for (int64_t length : {2, 7, 8, 264, 1000, 1024, 4104, 8192, 8200}) {
+      const Tensor x = randn({5, length}).to(dtype), g = randn({5, length}).to(dtype);
+      for (const bool log : {false, true}) {
+        const auto gradient = [&](const Tensor& in, const Tensor& up) {
+          const Tensor leaf = in.detach().requires_grad_();
+          return grad({log ? log_softmax(leaf, 1) : softmax(leaf, 1)}, {leaf}, {up})[0];
+        };
+        const Tensor expected = gradient(x.to(float32), g.to(float32));
+        const Tensor got = wide(gradient(x.to(Device::cuda()), g.to(Device::cuda())));
+        EXPECT_TRUE(near(got, expected, 4 * unit(dtype))) << length;  // what is kept is rounded, too
+        EXPECT_FALSE(near(expected * (1 + 12 * unit(dtype)), expected, 4 * unit(dtype)));
+      }
+    }
+  }
+}
+
+TEST_F(HalfGpu, TransposesOfTwoBytes) {
+  for (const Shape& shape :
+       {Shape{3, 130, 66}, Shape{2, 64, 128}, Shape{3, 67, 66}, Shape{5, 66, 67}, Shape{1, 8, 8}}) {
+    const Tensor x = randn(shape).to(bfloat16);
+    for (int64_t offset : {0, 1, 2}) {
+      const Tensor there = placed(x, offset);
+      for (const Shape& dims : {Shape{0, 2, 1}, Shape{2, 1, 0}, Shape{2, 0, 1}}) {
+        EXPECT_TRUE(same(there.permute(dims).contiguous().to(Device::cpu()), x.permute(dims).contiguous())) << shape;
+      }
+    }
+  }
+}
+
+/// Rows in tiles: the sums and what they leave for the parameters are float32.
+TEST_F(HalfGpu, CausalConvolutionOfLongRows) {
+  for (DType dtype : {bfloat16, float16}) {
+    for (int64_t kernel : {3, 4, 6}) {
+      for (const bool silu : {false, true}) {
+        const CausalConv1dOptions options{.dilation = 2,
+                                          .activation = silu ? ActivationKind::Silu : ActivationKind::None};
+        const std::vector<Tensor> half{randn({2, 5, 4700}).to(dtype), randn({5, kernel}).to(dtype),
+                                       randn({5}).to(dtype), randn({2, 5, (kernel - 1) * 2}).to(dtype)};
+        const Tensor up = randn({2, 5, 4700}).to(dtype);
+        const auto run = [&](const std::function<Tensor(const Tensor&)>& place) {
+          std::vector<Tensor> leaves;
+          for (const Tensor& t : half) leaves.push_back(place(t).detach().requires_grad_());
+          const Tensor y = causal_conv1d_with_state(leaves[0], leaves[1], leaves[2], leaves[3], options).output;
+          std::vector<Tensor> results = grad({y}, leaves, {place(up)});
+          results.push_back(y.detach());
+          return results;
+        };
+        const auto expected = run([](const Tensor& t) { return t.to(float32); });
+        const auto got = run([](const Tensor& t) { return placed(t, 1); });
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_EQ(got[i].dtype(), dtype);
+          EXPECT_TRUE(near(wide(got[i]), expected[i], 1.01 * unit(dtype))) << kernel << ' ' << silu << " result " << i;
+          EXPECT_FALSE(near(expected[i] * (1 + 3 * unit(dtype)), expected[i], 1.01 * unit(dtype)));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halo
