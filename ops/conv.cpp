@@ -33,8 +33,8 @@ Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w
   check_bias(op, bias, problem.out_channels);
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
-  run_backend<HalfKernels::Cuda>("conv_forward", x.device(), cpu::conv_forward, cuda::conv_forward, problem, dense_x, dense_w, dense_bias,
-              activation, use_of(dense_w, w, use), writes(y));
+  run_backend<HalfKernels::Cuda>("conv_forward", x.device(), cpu::conv_forward, cuda::conv_forward, problem, dense_x,
+                                 dense_w, dense_bias, activation, use_of(dense_w, w, use), writes(y));
   return y;
 }
 
@@ -47,8 +47,8 @@ Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Te
   check_bias(op, bias, problem.in_channels);
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
-  run_backend<HalfKernels::Cuda>("conv_backward_input", g.device(), cpu::conv_backward_input, cuda::conv_backward_input, problem, dense_g,
-              dense_w, dense_bias, use_of(dense_w, w, use), writes(x));
+  run_backend<HalfKernels::Cuda>("conv_backward_input", g.device(), cpu::conv_backward_input, cuda::conv_backward_input,
+                                 problem, dense_g, dense_w, dense_bias, use_of(dense_w, w, use), writes(x));
   return x;
 }
 
@@ -59,8 +59,8 @@ Tensor conv_backward_weight(const ConvProblem& problem, const Tensor& x, const T
   check_shape(op, "grad_output", g, problem.y_shape());
   Tensor w = empty(problem.w_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_g = view::dense(g);
-  run_backend<HalfKernels::Cuda>("conv_backward_weight", x.device(), cpu::conv_backward_weight, cuda::conv_backward_weight, problem,
-              dense_x, dense_g, writes(w));
+  run_backend<HalfKernels::Cuda>("conv_backward_weight", x.device(), cpu::conv_backward_weight,
+                                 cuda::conv_backward_weight, problem, dense_x, dense_g, writes(w));
   return w;
 }
 
@@ -68,7 +68,8 @@ Tensor sum_per_channel(const Tensor& g) {
   if (g.rank() < 2) fail("sum_per_channel: input expects [N, C, ...], got ", g.shape());
   Tensor sum = empty({g.size(1)}, g.options());
   const Tensor dense_g = view::dense(g);
-  run_backend<HalfKernels::Cuda>("sum_per_channel", g.device(), cpu::sum_per_channel, cuda::sum_per_channel, dense_g, writes(sum));
+  run_backend<HalfKernels::Cuda>("sum_per_channel", g.device(), cpu::sum_per_channel, cuda::sum_per_channel, dense_g,
+                                 writes(sum));
   return sum;
 }
 
