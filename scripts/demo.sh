@@ -15,7 +15,7 @@ start=$SECONDS status=0
 step() { echo; "$@" || { status=1; echo "FAILED: $*"; }; }
 step build-demo/bin/alexnet_train --out runs/alexnet --at-least 0.82
 step build-demo/bin/recall --out runs/recall --at-least 0.95
-step build-demo/bin/dna_train --out runs/dna --require-baseline
+step build-demo/bin/dna_train --out runs/dna --require-baseline 1
 echo
 echo "Trained in $((SECONDS - start)) s. Everything is in runs/: models, metrics.jsonl, loss.png, filters.png."
 if [ $status -eq 0 ]; then

@@ -42,7 +42,7 @@ double bits_per_base(models::HyenaLM& model, const std::string& sequence, int64_
   model.eval();
   const int64_t half = l_max / 2, windows = (static_cast<int64_t>(sequence.size()) - l_max - 1) / half + 1;
   if (windows < 1) fail("bits_per_base: sequence expected more than ", l_max, " bases, got ", sequence.size());
-  const int64_t used = std::min(windows, most);
+  const int64_t used = most > 0 ? std::min(windows, most) : windows;
   double nats = 0;
   for (int64_t first = 0; first < used; first += kBatch) {
     const int64_t count = std::min(kBatch, used - first);

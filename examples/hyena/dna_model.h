@@ -19,7 +19,7 @@ struct DnaSpec {
 halo::Tensor next_base_loss(halo::models::HyenaLM& model, const halo::Tensor& ids, int64_t counted);
 
 /// Bits a base over `sequence`: windows of l_max tokens that overlap by half, so that every base but the very first
-/// ones is predicted from at least l_max / 2 bases. At most `most` windows, spread evenly.
+/// ones is predicted from at least l_max / 2 bases. At most `most` windows, spread evenly; 0: all.
 double bits_per_base(halo::models::HyenaLM& model, const std::string& sequence, int64_t l_max, int64_t most,
                      halo::Device device);
 

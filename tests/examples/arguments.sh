@@ -71,7 +71,7 @@ wrong "--data" alexnet_train --data "$work/file"
 wrong "--length" dna_train --length 1
 wrong "--length" dna_train --length 0
 wrong "--baseline-order" dna_train --baseline-order 13
-wrong "--eval-windows" dna_train --eval-windows 0
+wrong "--eval-windows" dna_train --eval-windows -1
 wrong "--d-model" dna_train --d-model 0
 wrong "--data" dna_train --data "$work/none.fa"
 wrong "$work/file" dna_train --device cpu --data "$work/file"
