@@ -148,10 +148,22 @@ def ops(table):
     return text
 
 
+def ladder(table):
+    text = ["## From plain loops to the dense engine", "",
+            f"Forward of problem {table['problem']}, {table['gpu']} (`bench/ladder.py`); steps inside the dense engine, those "
+            "that did not help too, are in [the journal](journal.md#dense-engine).", "",
+            "| kernel | precision | ms | TFLOP/s | GB/s | of the floor | error | |", "|---|---|---|---|---|---|---|---|"]
+    for r in table["rungs"]:
+        text.append(f"| {r['kernel']} | {r['precision']} | {show(r['ms'], 4)} | {show(r['tflops'])} | {show(r['gbps'])} | "
+                    f"{r['floor_ms'] / r['ms']:.1%} | {r['error']:.1e} | {r['sentence']} |")
+    return text
+
+
 def main():
     text = ["# Performance", "", "Written by `bench/performance_page.py` from `bench/results/`; the commands that measure are in "
             "`bench/`."]
-    for name, section in (("h200_conv.json", convolutions), ("h200_models.json", models), ("h200_ops.json", ops)):
+    for name, section in (("h200_conv.json", convolutions), ("h200_ladder.json", ladder), ("h200_models.json", models),
+                           ("h200_ops.json", ops)):
         table = load(name)
         if table:
             text += [""] + section(table)

@@ -34,26 +34,46 @@ void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, 
   check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes, stream), name);
 }
 
-/// As launch, but the grid may start while the kernel before it on the stream still runs, once each block of that one
-/// has called device::release_next_grid(); this kernel calls device::wait_for_previous_grid() before it touches what
-/// the other wrote.
+struct LaunchOptions {
+  /// The grid may start while the kernel before it on the stream still runs, once each block of that one has called
+  /// device::release_next_grid(); this kernel calls device::wait_for_previous_grid() before it touches what the other
+  /// wrote.
+  bool early = false;
+  unsigned cluster = 1;  ///< neighbouring blocks that reach each other's shared memory
+};
+
+/// As launch, with options.
 template <class... Params>
-void launch_early(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                  cudaStream_t stream, std::type_identity_t<Params>... args) {
+void launch_with(const LaunchOptions& options, const char* name, void (*kernel)(Params...), dim3 grid, dim3 block,
+                 std::size_t shared_bytes, cudaStream_t stream, std::type_identity_t<Params>... args) {
   check_launch_shape(name, grid, block);
   allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes, name);
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&args))..., nullptr};
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (options.early) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (options.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {options.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = count;
   check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers), name);
+}
+
+/// As launch, early.
+template <class... Params>
+void launch_early(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                  cudaStream_t stream, std::type_identity_t<Params>... args) {
+  launch_with<Params...>({.early = true}, name, kernel, grid, block, shared_bytes, stream, args...);
 }
 
 }  // namespace halo::cuda

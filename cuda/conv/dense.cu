@@ -97,8 +97,12 @@ CUtensorMap source_map(const DenseParams& p) {
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const auto held = plan_for(problem, config);
-  const DensePlan& plan = held->value();
+  run_dense(plan_for(problem, config)->value(), config, operands, stream);
+}
+
+}  // namespace
+
+void run_dense(const DensePlan& plan, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
   const bool accurate = config.precision == Precision::Float32;
   const bool split = plan.splits > 1;
   const auto* weights = static_cast<const float*>(operands.w);
@@ -120,23 +124,27 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   const PlainSum plain{Sizes(plan.problem), params.source, weights, plan.forward};
 
   if (plan.clear_target) {
-    const auto numel = static_cast<std::size_t>(plan.forward ? problem.y_numel() : problem.x_numel());
+    const auto numel = static_cast<std::size_t>(plan.forward ? plan.problem.y_numel() : plan.problem.x_numel());
     check(cudaMemsetAsync(params.target, 0, numel * sizeof(float) * static_cast<std::size_t>(plan.splits), stream),
           "conv dense");
   }
   const bool prepare_now = operands.prepared == nullptr;
   if (prepare_now) prepare_dense(plan, weights, accurate, static_cast<float*>(operands.workspace), stream);
-  const int blocks = std::min(plan.params.work_items, device_traits().multiprocessors);
+  const int pair = plan.params.pair;
+  const int blocks = std::min(plan.params.work_items, device_traits().multiprocessors >> pair) << pair;
   const CUtensorMap map = params.boxed ? source_map(params) : CUtensorMap{};
-  if (accurate) {
-    multiply_dense<3>(plan, params, plain, blocks, map, prepare_now, stream);
-  } else {
-    multiply_dense<1>(plan, params, plain, blocks, map, prepare_now, stream);
-  }
+  const auto multiply = [&] {
+    switch (kDenseVariants[plan.variant].shapes()) {
+      case DenseShapes::Narrow:
+        return accurate ? multiply_dense<3, DenseShapes::Narrow> : multiply_dense<1, DenseShapes::Narrow>;
+      case DenseShapes::Wide:
+        return accurate ? multiply_dense<3, DenseShapes::Wide> : multiply_dense<1, DenseShapes::Wide>;
+      default: return multiply_dense<1, DenseShapes::Storers>;  // none of them is float32-accurate
+    }
+  }();
+  multiply(plan, params, plain, blocks, map, prepare_now, stream);
   if (split) reduce_dense(plan, partial, bias, activation, plain, target, stream);
 }
-
-}  // namespace
 
 const Algorithm kDense{"dense", supports, workspace_bytes, predict_ms, run, prepared_bytes, prepare};
 

@@ -17,6 +17,7 @@ class Builder {
     fill_phases();
     fill_halo();
     if (!fit_shared() || !fill_workspace()) return std::nullopt;
+    share_items();
     return plan_;
   }
 
@@ -50,7 +51,8 @@ class Builder {
     k.last_j =
         static_cast<uint32_t>((c_.axes[0].group - 1) << 20 | (c_.axes[1].group - 1) << 10 | (c_.axes[2].group - 1));
     k.span_log2 = c_.span_log2();
-    k.quads = task_.aligned && k.out_step[2] == 1 && k.target_extent[2] % 4 == 0 && c_.axes[2].origin == 0;
+    const bool rows_follow = task_.aligned && k.out_step[2] == 1 && c_.axes[2].origin == 0;
+    k.row_words = !rows_follow || k.target_extent[2] % 2 != 0 ? 1 : k.target_extent[2] % 4 != 0 ? 2 : 4;
     k.chunk_channels = as_int(c_.chunk_channels);
     k.fill_words = t_.boxed ? 4 : as_int(c_.fill_words);
     k.chunks = as_int(c_.chunks);
@@ -91,8 +93,8 @@ class Builder {
     });
     k.long_sums = shortest >= kLongSteps;
     k.phases = FastDivide(count);
-    k.work_items = as_int(task_.problem.batch * task_.problem.groups * k.tiles_d.divisor * k.tiles_h.divisor *
-                          k.tiles_w.divisor * c_.column_tiles * plan_.splits * count);
+    k.tile_count =
+        static_cast<uint32_t>(task_.problem.batch * task_.problem.groups * t_.tiles[0] * t_.tiles[1] * t_.tiles[2]);
   }
 
   /// Halo pitches without bank conflicts. A box comes with its own.
@@ -132,8 +134,10 @@ class Builder {
         static_cast<int64_t>(kStepsPerStage) * c_.shape().columns * 8 * (task_.accurate ? 2 : 1) * 4;
     const int64_t halo_bytes = int64_t{k.halo_stage_words} * 4;
     const DenseVariant& variant = c_.shape();
-    const int64_t turn_words = int64_t{variant.warpgroups} * 4 * dense_turn_words(variant.row_tiles);
-    const int64_t fixed = turn_words * 4 + (int64_t{variant.warpgroups} * variant.columns + variant.rows()) * 16 +
+    const int64_t result_words = variant.storers ? int64_t{variant.columns} * dense_result_pitch(variant.rows())
+                                                 : variant.warpgroups * 4 * dense_turn_words(variant.row_tiles);
+    const int64_t columns_held = (variant.storers ? 1 : variant.warpgroups) * int64_t{variant.columns};
+    const int64_t fixed = result_words * 4 + (columns_held + variant.rows()) * 16 +
                           (int64_t{k.halo_words} + 3) / 4 * 16 + int64_t{k.table_steps} * 32 + 16 * 64;
     // Copies must cover the latency of memory: about 64 KB of halo in flight, then weights.
     const int64_t narrow = kSharedLimit - kSharedForCache;
@@ -147,12 +151,20 @@ class Builder {
     while (!k.resident && k.halo_stages > 2 && few_weights * stage_bytes + k.halo_stages * halo_bytes > left) {
       --k.halo_stages;
     }
-    const int64_t fit = (left - k.halo_stages * halo_bytes) / stage_bytes;
+    const int64_t fit = std::max<int64_t>(left - k.halo_stages * halo_bytes, 0) / stage_bytes;
     k.weight_stages = as_int(k.resident ? needed : std::min<int64_t>(fit, 6));
-    if (k.weight_stages < std::min<int64_t>(needed, 2)) return false;
+    if (k.weight_stages < std::min<int64_t>(needed, variant.storers ? 3 : 2)) return false;
     k.halo_stages = as_int(std::min<int64_t>((left - k.weight_stages * stage_bytes) / halo_bytes, 8));
     plan_.shared_bytes = static_cast<std::size_t>(fixed + k.weight_stages * stage_bytes + k.halo_stages * halo_bytes);
     return true;
+  }
+
+  /// Weights that do not stay may cross the second-level cache once for two blocks.
+  void share_items() {
+    DenseParams& k = plan_.params;
+    const bool may = dense_may_pair(c_.shape().storers, c_.shape().columns);
+    k.pair = may && !k.resident && k.groups.divisor == 1 && k.tile_count > 1 ? 1 : 0;
+    k.work_items = as_int(ceil_div(k.tile_count, 1 + k.pair) * c_.column_tiles * plan_.splits * k.phases.divisor);
   }
 
   bool fill_workspace() {

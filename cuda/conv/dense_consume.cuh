@@ -2,7 +2,7 @@
 #pragma once
 
 #include "dense_produce.cuh"
-#include "dense_store.cuh"
+#include "dense_storer.cuh"
 
 namespace halo::cuda::conv {
 
@@ -18,6 +18,8 @@ struct DenseConsumer {
   static constexpr int kTiles = Traits::kRowTiles;
   static constexpr int kRegisters = Traits::kColumns / 2;  // accumulators of one m64 tile
   static constexpr bool kAccurate = Traits::kProducts == 3;
+  // Other shapes lose more by waiting at the condition than the padding of a sum's last steps costs.
+  static constexpr bool kHalvesStages = kAccurate && Traits::kColumns == 96 && kTiles == 1;
   // With fewer columns the assembler waits for the tensor core wherever promotion depends on a condition.
   static constexpr bool kHalvesPromotion = kAccurate && Traits::kColumns >= 128;
 
@@ -109,6 +111,8 @@ struct DenseConsumer {
 #pragma unroll
       for (int i = 0; i < kRegisters; ++i) sum[m][i] = 0;
     bool fresh = true;  // partial sums begin with this stage
+    const int rest = (item.end_chunk - item.first_chunk) * steps % kStepsPerStage;
+    const bool half_stage = rest == 1 || rest == 2;  // at the end: what follows is padding
 #pragma unroll 1
     for (int stage = 0; stage < stages; ++stage) {
       device::barrier_wait(s.weights_full(weight_ring.stage), weight_ring.parity);
@@ -116,6 +120,7 @@ struct DenseConsumer {
           s.weights + static_cast<uint32_t>(weight_ring.stage * Traits::kStageFloats) * 4);
 #pragma unroll
       for (int u = 0; u < kStepsPerStage; ++u) {
+        if (kHalvesStages && u == kStepsPerStage / 2 && half_stage && stage + 1 == stages) break;
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           const int buffer = (u * kTiles + m) % 2;
@@ -172,7 +177,14 @@ struct DenseConsumer {
   /// Releases the weight stage `back` behind the current one.
   __device__ __forceinline__ void release_weights(int back) const {
     const int stage = weight_ring.stage - back;
-    release(s.weights_empty(stage < 0 ? stage + p.weight_stages : stage));
+    const uint32_t barrier = s.weights_empty(stage < 0 ? stage + p.weight_stages : stage);
+    if constexpr (Traits::kPairs) {
+      __syncwarp();
+      const uint32_t lane = static_cast<uint32_t>(thread) % 32;
+      if (lane <= static_cast<uint32_t>(p.pair)) device::barrier_arrive(barrier, lane);  // of both blocks of a pair
+    } else {
+      release(barrier);
+    }
   }
 
   __device__ __forceinline__ uint32_t halo_address() const {
@@ -193,29 +205,39 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     dense_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PlainSum plain,
                  const __grid_constant__ CUtensorMap source_map) {
   extern __shared__ __align__(128) float shared[];
-  const DenseShared s(p, Traits::kStageFloats, Traits::kWarpgroups * Traits::kColumns, Traits::kRows,
-                      Traits::kWarpgroups * 4 * Traits::kTurnWords, device::shared_address(shared));
+  const DenseShared s(p, Traits::kStageFloats, (Traits::kStorers ? 1 : Traits::kWarpgroups) * Traits::kColumns,
+                      Traits::kRows, Traits::kResultWords, device::shared_address(shared));
   const int thread = static_cast<int>(threadIdx.x);
   device::release_next_grid();
   if (thread == 0) {
     for (int i = 0; i < p.weight_stages; ++i) {
       device::barrier_init(s.weights_full(i), 1);
-      device::barrier_init(s.weights_empty(i), Traits::kWarpgroups * 4);
+      device::barrier_init(s.weights_empty(i), Traits::kWarpgroups * 4 << (Traits::kPairs ? p.pair : 0));
     }
     for (int i = 0; i < p.halo_stages; ++i) {
       device::barrier_init(s.halo_full(p, i), p.boxed ? 1 : Traits::kFillThreads);
       device::barrier_init(s.halo_empty(p, i), Traits::kWarpgroups * 4);
     }
+    if constexpr (Traits::kStorers) {
+      device::barrier_init(s.results_full(p), Traits::kWarpgroups * 4);
+      device::barrier_init(s.results_empty(p), DenseStorer<Traits>::kWarps);
+    }
     device::barrier_init_fence();
   }
   build_table(p, s.table);
   __syncthreads();
-  if (thread >= Traits::kWarpgroups * 128) {
+  if (Traits::kPairs && p.pair != 0) device::cluster_sync();  // the other block's barriers are ready
+  if (thread >= Traits::kMultipliers + 128) {
+    if constexpr (Traits::kStorers) {
+      device::registers_decrease<Traits::kStorerRegisters>();
+      DenseStorer<Traits>{p, plain, s, thread - Traits::kMultipliers - 128}.run();
+    }
+  } else if (thread >= Traits::kMultipliers) {
     device::registers_decrease<Traits::kProducerRegisters>();
-    const int copier = thread - Traits::kWarpgroups * 128;
+    const int copier = thread - Traits::kMultipliers;
     if (copier < Traits::kFillThreads) {
       int* entries = reinterpret_cast<int*>(shared) + (s.fill - s.weights) / 4;
-      if (p.boxed) {
+      if (Traits::kStorers || p.boxed) {
         if (copier == 0) fetch_halos<Traits>(p, s, source_map);
       } else if (p.fill_words == 4) {
         fill_halos<Traits, 4>(p, s, entries, copier);
@@ -231,14 +253,25 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     device::registers_increase<Traits::kConsumerRegisters>();
     device::wait_for_previous_grid();  // which lays out the weights; the halo does not need it
     DenseConsumer<Traits> consumer(p, s);
-    DenseStore<Traits> store(p, plain, s);
-    for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
-      const DenseItem item(p, work);
-      store.describe_rows(item);
-      consumer.accumulate(item);
-      store.all(item, consumer.sum);
+    if constexpr (Traits::kStorers) {
+      uint32_t parity = 1;
+      for (DenseWalk<Traits> at(p); at.more(p); at.next(p), parity ^= 1) {
+        consumer.accumulate(at.item(p));
+        device::barrier_wait(s.results_empty(p), parity);
+        hand_over<Traits>(s.turn, consumer.sum);
+        consumer.release(s.results_full(p));
+      }
+    } else {
+      DenseStore<Traits> store(p, plain, s);
+      for (DenseWalk<Traits> at(p); at.more(p); at.next(p)) {
+        const DenseItem item = at.item(p);
+        store.describe_rows(item);
+        consumer.accumulate(item);
+        store.all(item, consumer.sum);
+      }
     }
   }
+  if (Traits::kPairs && p.pair != 0) device::cluster_sync();  // the other block may still write here
 }
 
 }  // namespace halo::cuda::conv

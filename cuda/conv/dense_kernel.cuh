@@ -1,7 +1,7 @@
 // The dense engine's kernel: float32-accurate or TF32 convolution on Hopper tensor cores as an implicit GEMM.
 //
 // Rows are output positions, columns output channels (and grouped positions), depth (channel, window tap). A work item
-// is one tile of rows x one column tile. Three consumer warpgroups multiply; the fourth warpgroup copies:
+// is one tile of rows x one column tile. Some warpgroups multiply, the next one copies:
 //   warps 0..2  fill the halo tile of a chunk of source channels; outside the tensor is zero, which is the padding.
 //               Where rows are multiples of 16 bytes, one lane asks the copy engine for the whole chunk as a box. Else
 //               with cp.async, 16, 8 or 4 bytes at a time; global offsets of the tile's pieces are worked out once an
@@ -17,6 +17,14 @@
 // The split is unguarded (tf32_split.cuh) and columns share taps they do not use as zero weights, so an input that is
 // infinite, NaN or above 3.40e38 may turn results into NaN or infinity that should be neither. Every result that is
 // not finite is therefore computed again as a plain float32 chain, which gives what plain float32 gives.
+//
+// Results: the multiplying warps store their item before they begin the next (dense_store.cuh). Or, in TF32 and where
+// halos come as boxes, they leave it in shared memory as it is, and a further warpgroup stores it meanwhile
+// (dense_storer.cuh).
+//
+// Pairs: results of 128 columns leave room for three stages of weights. Then two blocks of a cluster take neighbouring
+// tiles and bring half of each stage to both, which halves the weights' way through the second-level cache. A stage is
+// empty when both have read it.
 //
 // Hand-overs (phases as in mbarrier.cuh): a stage is written after its `empty` barrier, read after its `full` one.
 // Halo stages are read by ordinary loads, so the release follows the last load; weight stages are read by wgmma, so
@@ -35,28 +43,34 @@
 
 namespace halo::cuda::conv {
 
-template <int Columns, int RowTiles, int Warpgroups, int Products>
+template <int Columns, int RowTiles, int Warpgroups, bool Storers, int Products>
 struct DenseTraits {
   static constexpr int kColumns = Columns;        // N of a column tile
   static constexpr int kRowTiles = RowTiles;      // m64 tiles a warpgroup
   static constexpr int kWarpgroups = Warpgroups;  // that multiply
   static constexpr int kProducts = Products;      // 3: float32-accurate, 1: TF32
   static constexpr int kRows = Warpgroups * RowTiles * 64;
-  static constexpr int kThreads = (Warpgroups + 1) * 128;
+  static constexpr int kMultipliers = Warpgroups * 128;  // threads; then a warpgroup that copies, and one that stores
+  static constexpr bool kStorers = Storers;              // or the multipliers store, one item after the other
+  static constexpr int kThreads = kMultipliers + 128 + (Storers ? 128 : 0);
   static constexpr int kFillThreads = 96;
+  static constexpr bool kPairs = dense_may_pair(Storers, Columns);
   static constexpr int kTurnWords = dense_turn_words(RowTiles);  // a warp's share of the epilogue's buffer
-  static constexpr int kParts = Products == 3 ? 2 : 1;           // high and low, or one
+  static constexpr int kResultPitch = dense_result_pitch(kRows);
+  static constexpr int kResultWords = Storers ? Columns * kResultPitch : Warpgroups * 4 * kTurnWords;
+  static constexpr int kParts = Products == 3 ? 2 : 1;  // high and low, or one
   static constexpr int kStepFloats = Columns * 8 * kParts;
   static constexpr int kStageFloats = kStepsPerStage * kStepFloats;
   // The block's registers are those of its launch, 65536 / kThreads a thread rounded down to 8; setmaxnreg deals them
   // out.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = 32;
-  static constexpr int kConsumerRegisters =
-      ((Warpgroups + 1) * kLaunchRegisters - kProducerRegisters) / Warpgroups / 8 * 8;
+  static constexpr int kStorerRegisters = 64;
+  static constexpr int kHelperRegisters = kProducerRegisters + (Storers ? kStorerRegisters : 0);
+  static constexpr int kConsumerRegisters = (kThreads / 128 * kLaunchRegisters - kHelperRegisters) / Warpgroups / 8 * 8;
   static_assert(Products == 1 || Products == 3);
   static_assert(Columns % 8 == 0 && Columns <= 256);
-  static_assert(kProducerRegisters + Warpgroups * kConsumerRegisters <= (Warpgroups + 1) * kLaunchRegisters);
+  static_assert(kHelperRegisters + Warpgroups * kConsumerRegisters <= kThreads / 128 * kLaunchRegisters);
   static_assert((kStageFloats * 4) % 128 == 0, "bulk copies of whole core matrices");
 };
 
@@ -78,6 +92,8 @@ struct DenseShared {
   __device__ uint32_t weights_empty(int stage) const { return weights_full(stage) + 8; }
   __device__ uint32_t halo_full(const DenseParams& p, int stage) const { return weights_full(p.weight_stages + stage); }
   __device__ uint32_t halo_empty(const DenseParams& p, int stage) const { return halo_full(p, stage) + 8; }
+  __device__ uint32_t results_full(const DenseParams& p) const { return halo_full(p, p.halo_stages); }
+  __device__ uint32_t results_empty(const DenseParams& p) const { return results_full(p) + 8; }
 };
 
 /// Position in a ring of stages.
@@ -97,12 +113,16 @@ struct DenseItem {
   uint32_t column_tile, phase, split, group, n;
   int q0[3];
   int first_chunk, end_chunk;
+  bool exists;  ///< a pair's second tile may not
 
-  __host__ __device__ DenseItem(const DenseParams& p, uint32_t index) {
+  /// `rank` of the block in its pair; `pair` is p.pair, or 0 where the kernel has none.
+  __host__ __device__ DenseItem(const DenseParams& p, uint32_t index, uint32_t rank, int pair) {
     uint32_t w, h, d;
     index = p.column_tiles.divide(index, column_tile);
     index = p.phases.divide(index, phase);
-    index = p.splits.divide(index, split);
+    index = p.splits.divide(index, split) << pair | rank;
+    exists = pair == 0 || index < p.tile_count;
+    if (!exists) index = p.tile_count - 1;
     index = p.tiles_w.divide(index, w);
     index = p.tiles_h.divide(index, h);
     index = p.tiles_d.divide(index, d);
@@ -123,6 +143,18 @@ struct DenseItem {
     const int64_t block = (int64_t{group} * p.column_tiles.divisor + column_tile) * p.splits.divisor + split;
     return mine.weight_offset + block * full * stage_floats;
   }
+};
+
+/// The items of a block, or of a pair of blocks, in the order in which halos and weights travel.
+template <class Traits>
+struct DenseWalk {
+  uint32_t work, rank;
+  static __device__ int pair(const DenseParams& p) { return Traits::kPairs ? p.pair : 0; }
+  __device__ explicit DenseWalk(const DenseParams& p)
+      : work(blockIdx.x >> pair(p)), rank(blockIdx.x & static_cast<uint32_t>(pair(p))) {}
+  __device__ bool more(const DenseParams& p) const { return work < static_cast<uint32_t>(p.work_items); }
+  __device__ void next(const DenseParams& p) { work += gridDim.x >> pair(p); }
+  __device__ DenseItem item(const DenseParams& p) const { return {p, work, rank, pair(p)}; }
 };
 
 __device__ __forceinline__ float load_shared(uint32_t address) {

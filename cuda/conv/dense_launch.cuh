@@ -1,4 +1,5 @@
-// Body of multiply_dense, included by one small file a mode so that they compile side by side.
+// Body of multiply_dense, included by small files that share the compiled shapes among them, so that they compile side
+// by side.
 #pragma once
 
 #include <utility>
@@ -9,18 +10,17 @@
 
 namespace halo::cuda::conv {
 
-template <int Products>
+template <int Products, DenseShapes Shapes>
 void multiply_dense(const DensePlan& plan, const DenseParams& params, const PlainSum& plain, int blocks,
                     const CUtensorMap& source_map, bool early, cudaStream_t stream) {
   const auto try_variant = [&]<std::size_t I>() {
     if (plan.variant != static_cast<int>(I)) return;
     constexpr DenseVariant v = kDenseVariants[I];
-    if constexpr ((Products == 3 ? v.tflops_fp32 : v.tflops_tf32) > 0) {
-      using Traits = DenseTraits<v.columns, v.row_tiles, v.warpgroups, Products>;
-      const auto start =
-          early ? launch_early<DenseParams, PlainSum, CUtensorMap> : launch<DenseParams, PlainSum, CUtensorMap>;
-      start("conv dense", dense_kernel<Traits>, dim3(static_cast<unsigned>(blocks)), Traits::kThreads,
-            plan.shared_bytes, stream, params, plain, source_map);
+    if constexpr (v.shapes() == Shapes && (Products == 3 ? v.tflops_fp32 : v.tflops_tf32) > 0) {
+      using Traits = DenseTraits<v.columns, v.row_tiles, v.warpgroups, v.storers, Products>;
+      launch_with({.early = early, .cluster = 1u << params.pair}, "conv dense", dense_kernel<Traits>,
+                  dim3(static_cast<unsigned>(blocks)), Traits::kThreads, plan.shared_bytes, stream, params, plain,
+                  source_map);
     }
   };
   [&]<std::size_t... I>(std::index_sequence<I...>) { (try_variant.template operator()<I>(), ...); }

@@ -27,6 +27,13 @@ inline constexpr int kLongSteps = 72;  ///< k8 steps from which partial sums are
 constexpr int dense_store_rows(int row_tiles) { return row_tiles < 2 ? 16 : 32; }
 constexpr int dense_turn_words(int row_tiles) { return 8 * (dense_store_rows(row_tiles) + 4); }
 
+/// Words from column to column of the results handed to storing warps: 4 mod 32, so that neither side has bank
+/// conflicts.
+constexpr int dense_result_pitch(int rows) { return rows + 4; }
+
+/// Whether two blocks of a compiled shape may share weights: where results take the room that weights would need.
+constexpr bool dense_may_pair(bool storers, int columns) { return storers && columns >= 128; }
+
 /// An offset or address that makes any sum with it negative: nothing is stored there.
 inline constexpr int64_t kDenseNowhere = -(int64_t{1} << 62);
 
@@ -73,7 +80,7 @@ struct DenseParams {
   int target_channels;                       ///< a group
   uint32_t last_j;                           ///< the last place of a group
   int span_log2;       ///< 2^span_log2 neighbouring columns are neighbouring positions along width
-  bool quads;          ///< four neighbouring rows write 16 aligned bytes or nothing
+  int row_words;       ///< as many neighbouring rows write one aligned piece or nothing: 4, 2 or 1
   int chunk_channels;  ///< source channels whose halos are in shared memory together
   bool
       folded;  ///< a k8 step mixes taps: depth is flat over a chunk's (channel, tap), or (tap, channel) with 4 channels
@@ -94,7 +101,9 @@ struct DenseParams {
   bool resident;    ///< all weights stay in shared memory
 
   int chunks, chunks_per_split;
-  int work_items;
+  int work_items;  ///< of a block, or of a pair of blocks
+  int pair;  ///< 1: two blocks of a cluster take neighbouring tiles and share the weights' way from memory; else 0
+  uint32_t tile_count;  ///< tiles of rows, images and groups included
   FastDivide column_tiles, phases, splits, tiles_w, tiles_h, tiles_d, groups;
   FastDivide by_halo_pitch, by_halo_height, by_tile_runs, by_tile_height;
   DensePhase phase[kDenseMaxPhases];

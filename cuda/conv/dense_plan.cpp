@@ -16,6 +16,8 @@ constexpr int kMaxGroupedColumns = 128;
 constexpr double kClocksPerMs = 1.7e6;                       // H200 under load
 constexpr double kFillWordsPerClock[] = {0.9, 1.8, 12, 24};  // words of a halo brought in by copies of 1, 2, 4; boxes
 constexpr double kL2BytesPerClock = 22;                      // a multiprocessor's share
+constexpr double kStoresNotHidden = 0.25;                    // of the time of results that a further warpgroup stores
+constexpr double kFillWordsByPiece = 2.4;                    // where a piece's address serves fewer than four channels
 constexpr double kCopiesNotHidden = 0.35;  // of the time of halos that warps copy: adds to that of products
 
 using Axes = std::array<DenseAxis, 3>;
@@ -27,8 +29,8 @@ double unit_ms(const DenseVariant& v, bool accurate) {  // one m64 x columns x k
 
 class Planner {
  public:
-  Planner(const ConvProblem& problem, const ConvConfig& config, int multiprocessors)
-      : task_(make_task(problem, config)), config_(config), multiprocessors_(multiprocessors) {}
+  Planner(const ConvProblem& problem, const ConvConfig& config, int multiprocessors, std::optional<int> variant)
+      : task_(make_task(problem, config)), config_(config), multiprocessors_(multiprocessors), variant_(variant) {}
 
   std::optional<DensePlan> best() {
     if (!within_limits()) return std::nullopt;
@@ -100,6 +102,13 @@ class Planner {
     return axes;
   }
 
+  /// Channels whose halos are in shared memory together: few where many outputs share a row, for a large halo.
+  std::vector<int64_t> chunk_choices(int64_t group) const {
+    if (task_.source_channels < 8) return {8, task_.source_channels};
+    const bool few = group >= 8 && !task_.accurate;  // three products a copy are enough to hide it as it is
+    return few ? std::vector<int64_t>{8, 4, 2, 1} : std::vector<int64_t>{8, 4};
+  }
+
   void add_candidates(const Axes& axes) {
     DenseCandidate c;
     c.axes = axes;
@@ -107,9 +116,9 @@ class Planner {
     std::size_t phases = 1;
     for (const DenseAxis& a : axes) phases *= a.phases.size();
     if (phases == 0 || phases > kDenseMaxPhases) return;
-    for (const bool folded : {false, true}) {
-      c.folded = folded;
-      c.chunk_channels = !folded ? 8 : task_.source_channels < 8 ? task_.source_channels : 4;
+    for (const int64_t channels : chunk_choices(c.group)) {
+      c.folded = channels < 8;
+      c.chunk_channels = channels;
       c.chunks = ceil_div(task_.source_channels, c.chunk_channels);
       c.fill_words = fill_words(c);
       c.boxable = boxable(c);
@@ -117,14 +126,18 @@ class Planner {
       c.steps_per_chunk = 0;
       c.for_each_phase([&](const DenseAxis::Taps& d, const DenseAxis::Taps& h, const DenseAxis::Taps& w) {
         const int64_t taps = d.window * h.window * w.window;
-        const int64_t steps = folded ? ceil_div(c.chunk_channels * taps, 8) : taps;
+        const int64_t steps = c.folded ? ceil_div(c.chunk_channels * taps, 8) : taps;
         c.steps_per_chunk = std::max(c.steps_per_chunk, steps);
         c.steps += ceil_div(c.chunks * steps, kStepsPerStage) * kStepsPerStage;
       });
       for (std::size_t v = 0; v < std::size(kDenseVariants); ++v) {
         c.variant = static_cast<int>(v);
+        if (c.variant != variant_.value_or(c.variant)) continue;
         c.column_tiles = ceil_div(c.group * task_.target_channels, kDenseVariants[v].columns);
         if ((task_.accurate ? kDenseVariants[v].tflops_fp32 : kDenseVariants[v].tflops_tf32) == 0) continue;
+        const bool stem = c.shape().columns == 96 && c.shape().row_tiles == 1;  // sums may end in half a stage
+        if (task_.accurate && c.shape().columns == 96 && stem != c.taps_are_depth()) continue;
+        if (c.shape().storers && (!c.boxable || c.column_tiles > 1)) continue;
         const double unit = unit_ms(kDenseVariants[v], task_.accurate);
         const double outputs = static_cast<double>(axes[0].out_step * axes[1].out_step * axes[2].out_step);
         c.ms_per_row = unit / 64 * static_cast<double>(c.column_tiles * c.steps) / outputs;
@@ -207,6 +220,7 @@ class Planner {
       tiles[axis] = ceil_div(q[axis], tile[axis]);
     }
     const auto box = c.boxable ? box_of(c, halo) : std::nullopt;
+    if (variant.storers && !box) return;
     if (box) {
       halo = *box;
     } else {
@@ -230,9 +244,13 @@ class Planner {
           words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 16);  // whole sectors and lines
       const double weight_words = steps * variant.columns * (task_.accurate ? 16 : 8);
       const double halo_l2 = 4 * lines * static_cast<double>(c.chunks) / kL2BytesPerClock / kClocksPerMs;
-      const double l2 = halo_l2 + 4 * weight_words / kL2BytesPerClock / kClocksPerMs;
-      const double item = (std::max({steps * unit, fill, l2}) + (box ? 0.0 : kCopiesNotHidden) * halo_l2) * share +
-                          epilogue_ms(c, tile, phases);
+      const double sharing = dense_may_pair(variant.storers, variant.columns) ? 2 : 1;  // blocks
+      const double l2 = halo_l2 + 4 * weight_words / sharing / kL2BytesPerClock / kClocksPerMs;
+      const double products = (std::max({steps * unit, fill, l2}) + (box ? 0.0 : kCopiesNotHidden) * halo_l2) * share;
+      const double stores = epilogue_ms(c, tile, phases);
+      const double item = variant.storers
+                              ? std::max(products + hand_over_ms(variant), stores) + kStoresNotHidden * stores
+                              : products + stores;
       double ms = std::ceil(items * static_cast<double>(splits) / multiprocessors_) * item;
       ms = std::max(ms, p_.bytes(sizeof(float)) / 3.6e9) + 6e-3;
       if (splits > 1) ms += 3e-3 + static_cast<double>((splits + 1) * task_.target_numel()) * 4 / 3e9;
@@ -245,7 +263,8 @@ class Planner {
   }
 
   static double fill_words_per_clock(const DenseCandidate& c, bool boxed) {
-    return kFillWordsPerClock[boxed ? 3 : c.fill_words == 4 ? 2 : c.fill_words - 1];
+    const double rate = kFillWordsPerClock[boxed ? 3 : c.fill_words == 4 ? 2 : c.fill_words - 1];
+    return boxed || c.chunk_channels % 4 == 0 ? rate : std::min(rate, kFillWordsByPiece);
   }
 
   static double epilogue_ms(const DenseCandidate& c, const std::array<int64_t, 3>& tile, int64_t phases) {
@@ -258,10 +277,14 @@ class Planner {
     const auto scatter = static_cast<double>(c.axes[2].out_step >> c.span_log2());
     const double strewn = phases > 1 ? 2 * scatter : 1 + (scatter - 1) / 2;
     // Elements a clock: a store of 16 rows of two columns touches more lines than one of 32 rows; positions of a
-    // group that follow one another need an address each.
-    const double stored = (c.shape().row_tiles > 1 ? 4.2 : 3.2) / (c.span_log2() > 0 ? 1.5 : 1.0);
-    return (c.shape().rows() * c.shape().columns * tail * strewn / stored + 2000) / kClocksPerMs;
+    // group that follow one another need an address each; four storing warps slow down with the planes they write.
+    const DenseVariant& v = c.shape();
+    const double alone = v.row_tiles > 1 ? 4.2 : 3.2, meanwhile = v.columns < 128 ? 5.5 : 2.4;
+    const double stored = (v.storers ? meanwhile : alone) / (c.span_log2() > 0 ? 1.5 : 1.0);
+    return (v.rows() * v.columns * tail * strewn / stored + 2000) / kClocksPerMs;
   }
+
+  static double hand_over_ms(const DenseVariant& v) { return (v.rows() * v.columns / 20.0 + 500) / kClocksPerMs; }
 
   std::vector<int64_t> split_choices(const DenseCandidate& c, double items, int64_t phases) const {
     if (phases > 1 || c.chunks == 1 || items * 2 > multiprocessors_) return {1};
@@ -274,14 +297,16 @@ class Planner {
   const ConvProblem& p_ = task_.problem;
   ConvConfig config_;
   int multiprocessors_;
+  std::optional<int> variant_;
   std::vector<DenseCandidate> candidates_;
   std::optional<DensePlan> best_;
 };
 
 }  // namespace
 
-std::optional<DensePlan> plan_dense(const ConvProblem& problem, const ConvConfig& config, int multiprocessors) {
-  return Planner(problem, config, multiprocessors).best();
+std::optional<DensePlan> plan_dense(const ConvProblem& problem, const ConvConfig& config, int multiprocessors,
+                                    std::optional<int> variant) {
+  return Planner(problem, config, multiprocessors, variant).best();
 }
 
 }  // namespace halo::cuda::conv

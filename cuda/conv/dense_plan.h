@@ -9,17 +9,25 @@
 
 namespace halo::cuda::conv {
 
+/// Shapes that one source file compiles.
+enum class DenseShapes { Narrow, Wide, Storers };
+
 /// A compiled shape of the kernel: `columns` of one column tile; `row_tiles` x `warpgroups` x 64 rows a work item.
 struct DenseVariant {
   int columns, row_tiles, warpgroups;
+  bool storers;                     ///< a further warpgroup stores results; only with halos as boxes
   double tflops_fp32, tflops_tf32;  ///< of the inner loop on an H200; 0: not compiled
-  int rows() const { return row_tiles * warpgroups * 64; }
+  constexpr int rows() const { return row_tiles * warpgroups * 64; }
+  constexpr DenseShapes shapes() const {
+    return storers ? DenseShapes::Storers : columns < 64 ? DenseShapes::Narrow : DenseShapes::Wide;
+  }
 };
 
 inline constexpr DenseVariant kDenseVariants[] = {
-    {8, 4, 3, 30, 75},    {16, 4, 3, 50, 139},  {24, 2, 3, 64, 170},  {32, 4, 3, 85, 200},  {32, 2, 3, 80, 190},
-    {48, 2, 3, 112, 254}, {48, 1, 3, 106, 220}, {64, 2, 3, 133, 286}, {64, 1, 3, 115, 240}, {96, 2, 2, 136, 0},
-    {96, 2, 3, 0, 360},   {128, 1, 3, 141, 0},  {128, 2, 2, 0, 362},  {128, 1, 4, 0, 365},
+    {8, 4, 3, false, 30, 75},    {16, 4, 3, false, 50, 139},  {24, 2, 3, false, 64, 170},  {32, 4, 3, false, 85, 200},
+    {32, 2, 3, false, 80, 190},  {48, 2, 3, false, 112, 254}, {48, 1, 3, false, 106, 220}, {64, 2, 3, false, 133, 286},
+    {64, 1, 3, false, 115, 240}, {64, 2, 3, true, 0, 286},    {96, 1, 3, false, 136, 0},   {96, 2, 2, false, 136, 0},
+    {96, 2, 3, false, 0, 360},   {128, 1, 3, false, 141, 0},  {128, 2, 2, false, 0, 362},  {128, 2, 2, true, 0, 362},
 };
 
 struct DensePlan {
@@ -35,7 +43,9 @@ struct DensePlan {
   double predicted_ms = 0;
 };
 
-/// The cheapest plan, or none where the engine's limits (see dense.cu) do not hold.
-std::optional<DensePlan> plan_dense(const ConvProblem& problem, const ConvConfig& config, int multiprocessors);
+/// The cheapest plan, or none where the engine's limits (see dense.cu) do not hold. `variant`: of that compiled shape
+/// alone, for tests and measurements.
+std::optional<DensePlan> plan_dense(const ConvProblem& problem, const ConvConfig& config, int multiprocessors,
+                                    std::optional<int> variant = std::nullopt);
 
 }  // namespace halo::cuda::conv

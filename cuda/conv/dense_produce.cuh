@@ -148,8 +148,8 @@ struct HaloFiller {
 template <class Traits>
 __device__ void fetch_halos(const DenseParams& p, const DenseShared& s, const CUtensorMap& map) {
   RingCursor cursor;
-  for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
-    const DenseItem item(p, work);
+  for (DenseWalk<Traits> at(p); at.more(p); at.next(p)) {
+    const DenseItem item = at.item(p);
     const int group = static_cast<int>(item.n * p.groups.divisor + item.group);
     int corner[5] = {source_at(p, item, 2) - static_cast<int>(halo_shift(p, item)), source_at(p, item, 1),
                      source_at(p, item, 0), 0, group};
@@ -168,8 +168,8 @@ template <class Traits, int Words>
 __device__ void fill_halos(const DenseParams& p, const DenseShared& s, int* entries, int thread) {
   const HaloFiller<Traits, Words> filler{p, entries, thread};
   RingCursor cursor;
-  for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
-    const DenseItem item(p, work);
+  for (DenseWalk<Traits> at(p); at.more(p); at.next(p)) {
+    const DenseItem item = at.item(p);
     filler.locate(item);
     const int64_t first_channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.channels;
     for (int chunk = item.first_chunk; chunk < item.end_chunk; ++chunk, cursor.advance(p.halo_stages)) {
@@ -189,18 +189,24 @@ template <class Traits>
 __device__ void fetch_weights(const DenseParams& p, const DenseShared& s) {
   device::wait_for_previous_grid();
   RingCursor cursor;
+  constexpr uint32_t kBytes = Traits::kStageFloats * 4;
+  const uint32_t rank = blockIdx.x & static_cast<uint32_t>(p.pair);
   const auto fetch = [&](const float* from) {
-    device::barrier_expect(s.weights_full(cursor.stage), Traits::kStageFloats * 4);
-    device::copy_bulk(s.weights + static_cast<uint32_t>(cursor.stage * Traits::kStageFloats) * 4, from,
-                      Traits::kStageFloats * 4, s.weights_full(cursor.stage));
+    const uint32_t to = s.weights + static_cast<uint32_t>(cursor.stage) * kBytes, full = s.weights_full(cursor.stage);
+    device::barrier_expect(full, kBytes);
+    if (!Traits::kPairs || p.pair == 0) {
+      device::copy_bulk(to, from, kBytes, full);
+    } else {  // each block brings one half to both
+      device::copy_bulk_to_pair(to + rank * (kBytes / 2), from + rank * (Traits::kStageFloats / 2), kBytes / 2, full);
+    }
     cursor.advance(p.weight_stages);
   };
   if (p.resident) {
     for (int i = 0; i < p.weight_stages; ++i) fetch(p.weights + i * Traits::kStageFloats);
     return;
   }
-  for (uint32_t work = blockIdx.x; work < static_cast<uint32_t>(p.work_items); work += gridDim.x) {
-    const DenseItem item(p, work);
+  for (DenseWalk<Traits> at(p); at.more(p); at.next(p)) {
+    const DenseItem item = at.item(p);
     const float* from = p.weights + item.first_weight(p, Traits::kStageFloats);
     const int stages = item.stages(p);
     for (int i = 0; i < stages; ++i) {

@@ -39,7 +39,7 @@ struct DenseRowTarget {
     const int at[3] = {(item.q0[0] + row.d) * p.out_step[0] + phase.j0[0],
                        (item.q0[1] + row.h) * p.out_step[1] + phase.j0[1],
                        (item.q0[2] + row.w) * p.out_step[2] + phase.j0[2]};
-    bool any = row.inside;
+    bool any = row.inside && item.exists;
     limit = skip = 0;
     for (int axis = 0; axis < 3; ++axis) {
       const int exist = min(max(p.target_extent[axis] - at[axis], 0), 512);

@@ -15,7 +15,13 @@ __device__ __forceinline__ void store_global(int64_t address, float value) {
       "f"(value));
 }
 
-/// The same of four neighbours.
+/// The same of two neighbours, and of four.
+__device__ __forceinline__ void store_global_pair(int64_t address, float a, float b) {
+  asm volatile(
+      "{\n .reg .pred p;\n setp.ge.s64 p, %0, 0;\n @p st.global.L1::no_allocate.v2.f32 [%0], {%1, %2};\n}\n" ::"l"(
+          address),
+      "f"(a), "f"(b));
+}
 __device__ __forceinline__ void store_global_quad(int64_t address, uint4 value) {
   asm volatile(
       "{\n .reg .pred p;\n setp.ge.s64 p, %0, 0;\n @p st.global.L1::no_allocate.v4.b32 [%0], {%1, %2, %3, %4};\n}\n" ::
@@ -24,6 +30,37 @@ __device__ __forceinline__ void store_global_quad(int64_t address, uint4 value) 
 }
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
+
+/// Looks at a result again that is in global memory: what is not finite is computed in plain float32, and a smooth
+/// activation is applied, which the first look leaves out.
+__device__ __forceinline__ void finish_result(const DenseParams& p, const PlainSum& plain, uint32_t n, int64_t address,
+                                              float bias) {
+  float& result = *reinterpret_cast<float*>(address);
+  const bool finite = is_finite(result);
+  float value = result;
+  if (!finite) {
+    const int64_t at = &result - p.target, channels = int64_t{p.target_channels} * p.groups.divisor;
+    value = plain.at(n, at / p.target_plane % channels, at % p.target_plane) + bias;
+  }
+  if (!finite || p.smooth) result = device::apply_activation(p.activation, value);
+}
+
+/// Adds the bias and applies (leaky) relu. Infinity and NaN stay what they are, for finish_result to see.
+__device__ __forceinline__ float with_epilogue(const DenseParams& p, float value, float bias) {
+  const float biased = value + bias;
+  return fmaxf(biased, fmaf(biased, p.negative_slope, 0.0f));
+}
+
+/// A column's parts are loaded apart: a quad a lane would take four times as long as the word that is stored.
+__device__ __forceinline__ int64_t column_offset(uint32_t columns, int column) {
+  return __builtin_bit_cast(int64_t, load_shared_pair(columns + static_cast<uint32_t>(column) * 16));
+}
+__device__ __forceinline__ uint32_t column_j(uint32_t columns, int column) {
+  return __float_as_uint(load_shared(columns + static_cast<uint32_t>(column) * 16 + 8));
+}
+__device__ __forceinline__ float column_bias(uint32_t columns, int column) {
+  return load_shared(columns + static_cast<uint32_t>(column) * 16 + 12);
+}
 
 template <class Traits>
 struct DenseStore {
@@ -75,22 +112,6 @@ struct DenseStore {
     const int own = thread / 32 * (16 * kTiles) + pair * kStoreRows + row;
     return __builtin_bit_cast(DenseRowTarget, load_shared_quad(s.rows + static_cast<uint32_t>(own) * 16));
   }
-  // A column's parts are loaded apart: a quad a lane would take four times as long as the word that is stored.
-  static __device__ __forceinline__ int64_t column_offset(uint32_t columns, int column) {
-    return __builtin_bit_cast(int64_t, load_shared_pair(columns + static_cast<uint32_t>(column) * 16));
-  }
-  static __device__ __forceinline__ uint32_t column_j(uint32_t columns, int column) {
-    return __float_as_uint(load_shared(columns + static_cast<uint32_t>(column) * 16 + 8));
-  }
-  static __device__ __forceinline__ float column_bias(uint32_t columns, int column) {
-    return load_shared(columns + static_cast<uint32_t>(column) * 16 + 12);
-  }
-
-  /// Adds the bias and applies (leaky) relu. Infinity and NaN stay what they are, for finish() to see.
-  __device__ __forceinline__ float with_epilogue(float value, float bias) const {
-    const float biased = value + bias;
-    return fmaxf(biased, fmaf(biased, p.negative_slope, 0.0f));
-  }
 
   /// Stores an item's results through a small turning buffer a warp, since the tensor core's layout would scatter them.
   __device__ __forceinline__ void all(const DenseItem& item, const float (&sum)[kTiles][kRegisters]) {
@@ -115,10 +136,10 @@ struct DenseStore {
           const float value = sum[pair * kPair + i / 4][j * 4 + i % 4];
           poison = fmaf(value, 0.0f, poison);
           store_shared(own + (i % 2 * kStorePitch + i / 4 * 16 + i / 2 % 2 * 8) * 4,
-                       __float_as_uint(with_epilogue(value, bias[i % 2])));
+                       __float_as_uint(with_epilogue(p, value, bias[i % 2])));
         }
         __syncwarp();
-        if (p.quads && !partial) {
+        if (p.row_words == 4 && !partial) {
           store_quads(pair, turn, columns + j * 8 * 16);
           continue;
         }
@@ -183,8 +204,7 @@ struct DenseStore {
     }
   }
 
-  /// Looks at the warp's results again: what is not finite is computed in plain float32, and a smooth activation is
-  /// applied, which all() leaves out.
+  /// finish_result of all the warp's results.
   __device__ __forceinline__ void finish(const DenseItem& item, uint32_t columns) const {
     constexpr int kAll = kTurns * (kRegisters / 4);
 #pragma unroll 1
@@ -194,14 +214,7 @@ struct DenseStore {
       const int column = turn % kAll / kTurns * 8 + place.column;
       const int64_t address = row.address + column_offset(columns, column);
       if (address < 0 || !row.has(column_j(columns, column))) continue;
-      float& result = *reinterpret_cast<float*>(address);
-      const bool finite = is_finite(result);
-      float value = result;
-      if (!finite) {
-        const int64_t at = &result - p.target, channels = int64_t{p.target_channels} * p.groups.divisor;
-        value = plain.at(item.n, at / p.target_plane % channels, at % p.target_plane) + column_bias(columns, column);
-      }
-      if (!finite || p.smooth) result = device::apply_activation(p.activation, value);
+      finish_result(p, plain, item.n, address, column_bias(columns, column));
     }
   }
 

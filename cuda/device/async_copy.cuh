@@ -55,6 +55,16 @@ __device__ __forceinline__ void copy_bulk(uint32_t shared, const void* global, u
                : "memory");
 }
 
+/// The same into the first two blocks of the cluster, at the same place in each; completes on the barrier of each.
+__device__ __forceinline__ void copy_bulk_to_pair(uint32_t shared, const void* global, uint32_t bytes,
+                                                  uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+      "%4;" ::"r"(shared),
+      "l"(global), "r"(bytes), "r"(barrier), "h"(static_cast<uint16_t>(3))
+      : "memory");
+}
+
 /// A box of a two-dimensional tensor map (in constant or parameter memory) whose corner is element (x, row); zeros
 /// outside the map's extents. `shared` is aligned to 128 bytes. Completes on `barrier` as copy_bulk does.
 __device__ __forceinline__ void copy_box(uint32_t shared, const void* tensor_map, int x, int row, uint32_t barrier) {

@@ -19,6 +19,21 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/// Arrives on the barrier at the same place in block `rank` of the cluster. Orders no ordinary accesses between blocks:
+/// a fence for that would cost more than the stage that is handed over.
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n .reg .b32 there;\n mapa.shared::cluster.u32 there, %0, %1;\n"
+      " mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
+/// All threads of all blocks of the cluster.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory");
+}
+
 /// Arrives and adds `bytes` to what the phase waits for.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -41,6 +56,18 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
 /// Barrier `id` (1..15; 0 is __syncthreads) among `threads` threads, whole warps.
 __device__ __forceinline__ void barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// The same, and whether `value` holds for any of them.
+__device__ __forceinline__ bool barrier_any(int id, int threads, bool value) {
+  int any;
+  asm volatile(
+      "{\n .reg .pred p, q;\n setp.ne.s32 p, %3, 0;\n barrier.cta.red.or.pred q, %1, %2, p;\n"
+      " selp.s32 %0, 1, 0, q;\n}\n"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(static_cast<int>(value))
+      : "memory");
+  return any != 0;
 }
 
 /// Gives registers of this warpgroup back (Count below the launch bound's share) or takes more.

@@ -1,12 +1,17 @@
 // Every convolution kernel that dispatch may choose, against plain loops in float64 on the same GPU.
+#include <halo/cuda/conv/dense_launch.h>
 #include <halo/cuda/conv/dispatch.h>
 #include <halo/cuda/conv/portable.h>
 #include <halo/cuda/launch.h>
+#include <halo/cuda/runtime/traits.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -56,22 +61,39 @@ struct Case {
   }
 };
 
-template <class T>
-std::vector<T> run(const Algorithm& algorithm, const Case& c) {
-  ConvConfig config = c.config;
-  config.dtype = dtype_of<T>();
+/// Runs what `start` enqueues, with `workspace_bytes` of workspace.
+template <class T, class F>
+std::vector<T> run_with(const Case& c, std::size_t workspace_bytes, const F& start) {
   const auto as = [](const Values& v) { return std::vector<T>(v.begin(), v.end()); };
   const std::size_t shift = c.config.alignment < 16 ? static_cast<std::size_t>(c.config.alignment) / sizeof(float) : 0;
   const Device<T> x(as(c.x), shift), w(as(c.w), shift), y(as(c.y), shift), bias(as(c.bias), shift);
   const Device<T> result(c.result_count(), shift);
-  const Device<char> workspace(algorithm.workspace_bytes(c.problem, config));
-  Operands operands{x.get(), w.get(), y.get(), config.bias ? bias.get() : nullptr, workspace.get()};
-  (config.pass == ConvPass::Forward         ? operands.y
-   : config.pass == ConvPass::BackwardInput ? operands.x
-                                            : operands.w) = result.get();
-  algorithm.run(c.problem, config, operands, nullptr);
-  check(cudaDeviceSynchronize(), algorithm.name);
+  const Device<char> workspace(workspace_bytes);
+  Operands operands{x.get(), w.get(), y.get(), c.config.bias ? bias.get() : nullptr, workspace.get()};
+  (c.config.pass == ConvPass::Forward         ? operands.y
+   : c.config.pass == ConvPass::BackwardInput ? operands.x
+                                              : operands.w) = result.get();
+  start(operands);
+  check(cudaDeviceSynchronize(), "test");
   return result.host();
+}
+
+template <class T>
+std::vector<T> run(const Algorithm& algorithm, const Case& c) {
+  ConvConfig config = c.config;
+  config.dtype = dtype_of<T>();
+  return run_with<T>(c, algorithm.workspace_bytes(c.problem, config),
+                     [&](const Operands& operands) { algorithm.run(c.problem, config, operands, nullptr); });
+}
+
+/// With the weights laid out beforehand, and no workspace for it.
+Values run_prepared(const Algorithm& algorithm, const Case& c) {
+  const Device<char> prepared(algorithm.prepared_bytes(c.problem, c.config));
+  return run_with<float>(c, algorithm.workspace_bytes(c.problem, c.config), [&](Operands operands) {
+    algorithm.prepare(c.problem, c.config, operands.w, prepared.get(), nullptr);
+    operands.prepared = prepared.get();
+    algorithm.run(c.problem, c.config, operands, nullptr);
+  });
 }
 
 enum class Fill { Uniform, Integers };
@@ -132,6 +154,7 @@ std::vector<ConvProblem> problems(int count, unsigned seed) {
       options.padding_after.push_back(pick({0, 1, 2}));
       options.dilation.push_back(pick({1, 1, 1, 2, 3}));
     }
+    if (generator() % 2 == 0) x.back() = (x.back() + 3) / 4 * 4;  // rows that the copy engine can bring
     try {
       result.push_back(transposed ? ConvProblem::transposed("test", x, w, options)
                                   : ConvProblem::conv("test", x, w, options));
@@ -228,6 +251,7 @@ class ConvKernels : public testing::Test {
 };
 
 TEST_F(ConvKernels, MatchFloat64OnRandomProblems) {
+  std::map<std::tuple<std::string, ConvPass, Precision>, int> runs;
   unsigned seed = 1;
   for (const ConvProblem& problem : problems(150, 7)) {
     ++seed;
@@ -238,7 +262,61 @@ TEST_F(ConvKernels, MatchFloat64OnRandomProblems) {
       const auto expected = run<double>(find_algorithm("direct"), c);
       EXPECT_LE(relative_error(run<float>(algorithm, c), expected), bound_of(c, expected))
           << algorithm.name << ' ' << name(pass) << ' ' << name(precision) << ' ' << problem.str();
+      ++runs[{algorithm.name, pass, precision}];
     });
+  }
+  for (const Algorithm* algorithm : algorithms()) {  // one that no problem reaches must not pass for right
+    const std::string kernel = algorithm->name;
+    if (!device_traits().is_hopper() && kernel.starts_with("dense")) continue;
+    for (const ConvPass pass : kPasses) {
+      if (kernel == (pass == ConvPass::BackwardWeight ? "dense" : "dense_weight")) continue;
+      for (const Precision precision : {Precision::Float32, Precision::TF32}) {
+        EXPECT_GE((runs[{kernel, pass, precision}]), 1) << kernel << ' ' << name(pass) << ' ' << name(precision);
+      }
+    }
+  }
+}
+
+TEST_F(ConvKernels, GiveTheSameBitsWithPreparedWeights) {
+  std::map<std::pair<std::string, ConvPass>, int> runs;
+  for (const ConvProblem& problem : problems(40, 15)) {
+    for_each_supported(problem, [&](const Algorithm& algorithm, ConvPass pass, Precision precision) {
+      if (algorithm.prepare == nullptr) return;
+      const Case c = make_case(problem, pass, precision, 7);
+      const Values now = run<float>(algorithm, c), before = run_prepared(algorithm, c);
+      EXPECT_EQ(std::memcmp(now.data(), before.data(), now.size() * sizeof(float)), 0)
+          << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+      ++runs[{algorithm.name, pass}];
+    });
+  }
+  for (const auto& [what, count] : runs) EXPECT_GE(count, 5) << what.first << ' ' << name(what.second);
+}
+
+TEST_F(ConvKernels, MatchFloat64InEveryCompiledShapeOfTheDenseEngine) {
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "needs Hopper";
+  std::map<std::pair<std::size_t, Precision>, int> runs;
+  unsigned seed = 60;
+  for (const ConvProblem& problem : problems(40, 16)) {
+    for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput}) {
+      for (const Precision precision : {Precision::Float32, Precision::TF32}) {
+        const Case c = make_case(problem, pass, precision, ++seed);
+        const auto expected = run<double>(find_algorithm("direct"), c);
+        for (std::size_t i = 0; i < std::size(kDenseVariants); ++i) {
+          const auto plan = plan_dense(problem, c.config, device_traits().multiprocessors, static_cast<int>(i));
+          if (!plan.has_value()) continue;
+          const Values got = run_with<float>(c, plan->workspace_bytes, [&](const Operands& operands) {
+            run_dense(*plan, c.config, operands, nullptr);
+          });
+          EXPECT_LE(relative_error(got, expected), bound_of(c, expected))
+              << "variant " << i << ' ' << name(pass) << ' ' << name(precision) << ' ' << problem.str();
+          ++runs[{i, precision}];
+        }
+      }
+    }
+  }
+  for (std::size_t i = 0; i < std::size(kDenseVariants); ++i) {
+    if (kDenseVariants[i].tflops_fp32 > 0) EXPECT_GE((runs[{i, Precision::Float32}]), 5) << "variant " << i;
+    if (kDenseVariants[i].tflops_tf32 > 0) EXPECT_GE((runs[{i, Precision::TF32}]), 5) << "variant " << i;
   }
 }
 

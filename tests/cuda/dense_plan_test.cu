@@ -16,7 +16,7 @@ namespace halo::cuda::conv {
 namespace {
 
 using Values = std::vector<float>;
-using Traits = DenseTraits<64, 1, 3, 1>;  // the filler needs one; no number of it matters here
+using Traits = DenseTraits<64, 1, 3, false, 1>;  // the filler needs one; no number of it matters here
 
 /// Small integers, so that every sum is exact.
 Values integers(int64_t count, unsigned seed) {
@@ -135,8 +135,9 @@ int64_t run(const DensePlan& plan, const Values& source, const Values& w, Values
   p.target = target.data();
   const DenseVariant& variant = kDenseVariants[plan.variant];
   int64_t twice = 0;
-  for (uint32_t work = 0; work < static_cast<uint32_t>(p.work_items); ++work) {
-    const DenseItem item(p, work);
+  const auto blocks = uint32_t{1} << p.pair;  // that take an item each
+  for (uint32_t work = 0; work < static_cast<uint32_t>(p.work_items) * blocks; ++work) {
+    const DenseItem item(p, work / blocks, work % blocks, p.pair);
     const DensePhase& phase = p.phase[item.phase];
     std::vector<double> sums(static_cast<std::size_t>(variant.rows() * variant.columns), 0.0);
     for (int chunk = item.first_chunk; chunk < item.end_chunk; ++chunk) {
@@ -158,10 +159,10 @@ int64_t run(const DensePlan& plan, const Values& source, const Values& w, Values
     }
     for (int row = 0; row < variant.rows(); ++row) {
       const DenseRowTarget to(p, item, DenseRow(p, row));
-      if (p.quads && to.address >= 0) {
-        const auto first = DenseRowTarget(p, item, DenseRow(p, row / 4 * 4)).address;
-        EXPECT_EQ(to.address, first + row % 4 * 4);
-        EXPECT_EQ((first - reinterpret_cast<int64_t>(p.target)) % 16, 0);
+      if (p.row_words > 1 && to.address >= 0) {
+        const auto first = DenseRowTarget(p, item, DenseRow(p, row - row % p.row_words)).address;
+        EXPECT_EQ(to.address, first + row % p.row_words * 4);
+        EXPECT_EQ((first - reinterpret_cast<int64_t>(p.target)) % (4 * p.row_words), 0);
       }
       for (int column = 0; column < variant.columns; ++column) {
         const int in_group = static_cast<int>(item.column_tile) * variant.columns + column;
@@ -205,6 +206,26 @@ std::vector<ConvProblem> problems(int count) {
   return result;
 }
 
+/// The plan, run on the CPU, against plain loops.
+void check_plan(const DensePlan& plan, const ConvProblem& problem, bool forward, unsigned seed) {
+  EXPECT_LE(plan.workspace_bytes, kWorkspaceCap);
+  EXPECT_LE(plan.shared_bytes, 227u * 1024u);
+  const Values source = integers(forward ? problem.x_numel() : problem.y_numel(), seed);
+  const Values w = integers(problem.w_numel(), seed + 1);
+  const Values expected = plain(problem, forward, source, w);
+  // Splits write partial results one behind the other.
+  const std::size_t copies = plan.params.target_numel == 0 ? 1 : static_cast<std::size_t>(plan.splits);
+  Values target(expected.size() * copies, 0.0f), written(expected.size() * copies, 0.0f);
+  EXPECT_EQ(run(plan, source, w, target, written), 0) << problem.str();
+  for (std::size_t i = expected.size(); i < target.size(); ++i) target[i % expected.size()] += target[i];
+  target.resize(expected.size());
+  EXPECT_EQ(target, expected) << problem.str() << " variant " << plan.variant;
+  const auto count = std::count(written.begin(), written.end(), 1.0f);
+  if (!plan.clear_target) {
+    EXPECT_EQ(static_cast<std::size_t>(count), written.size()) << problem.str();
+  }
+}
+
 TEST(DensePlan, GivesThePassOfEveryProblem) {
   unsigned seed = 0;
   for (const ConvProblem& problem : problems(400)) {
@@ -218,24 +239,27 @@ TEST(DensePlan, GivesThePassOfEveryProblem) {
         EXPECT_GT(problem.stride[0] * problem.stride[1] * problem.stride[2], 16) << problem.str();
         continue;
       }
-      EXPECT_LE(plan->workspace_bytes, kWorkspaceCap);
-      EXPECT_LE(plan->shared_bytes, 227u * 1024u);
-      const bool forward = pass == ConvPass::Forward;
-      const Values source = integers(forward ? problem.x_numel() : problem.y_numel(), seed);
-      const Values w = integers(problem.w_numel(), seed + 1);
-      const Values expected = plain(problem, forward, source, w);
-      // Splits write partial results one behind the other.
-      const std::size_t copies = plan->params.target_numel == 0 ? 1 : static_cast<std::size_t>(plan->splits);
-      Values target(expected.size() * copies, 0.0f), written(expected.size() * copies, 0.0f);
-      EXPECT_EQ(run(*plan, source, w, target, written), 0) << problem.str();
-      for (std::size_t i = expected.size(); i < target.size(); ++i) target[i % expected.size()] += target[i];
-      target.resize(expected.size());
-      EXPECT_EQ(target, expected) << problem.str() << ' ' << name(pass) << " alignment " << config.alignment;
-      const auto count = std::count(written.begin(), written.end(), 1.0f);
-      if (!plan->clear_target) {
-        EXPECT_EQ(static_cast<std::size_t>(count), written.size()) << problem.str();
-      }
+      check_plan(*plan, problem, pass == ConvPass::Forward, seed);
     }
+  }
+}
+
+/// Small problems choose few of the compiled shapes by themselves.
+TEST(DensePlan, GivesThePassWithEveryCompiledShape) {
+  ConvConfig config;
+  config.alignment = 16;
+  unsigned seed = 0;
+  for (std::size_t i = 0; i < std::size(kDenseVariants); ++i) {
+    int checked = 0;
+    for (const ConvProblem& problem : problems(40)) {
+      config.precision = kDenseVariants[i].tflops_fp32 > 0 ? Precision::Float32 : Precision::TF32;
+      config.pass = ++seed % 2 == 0 ? ConvPass::Forward : ConvPass::BackwardInput;
+      const auto plan = plan_dense(problem, config, 132, static_cast<int>(i));
+      if (!plan.has_value()) continue;  // rows that the copy engine does not bring, or too many phases
+      check_plan(*plan, problem, config.pass == ConvPass::Forward, seed);
+      ++checked;
+    }
+    EXPECT_GT(checked, 5) << "variant " << i;
   }
 }
 
@@ -243,7 +267,7 @@ TEST(DensePlan, GivesThePassOfEveryProblem) {
 /// (channel, row, position).
 template <int RowTiles>
 void check_places() {
-  using Store = DenseStore<DenseTraits<64, RowTiles, 3, 3>>;
+  using Store = DenseStore<DenseTraits<64, RowTiles, 3, false, 3>>;
   for (int span = 0; span <= 3; ++span) {
     std::set<std::pair<int, int>> seen;
     int next = 0;

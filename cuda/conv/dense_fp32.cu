@@ -1,9 +1,0 @@
-// The dense engine's float32-accurate kernels.
-#include "dense_launch.cuh"
-
-namespace halo::cuda::conv {
-
-template void multiply_dense<3>(const DensePlan&, const DenseParams&, const PlainSum&, int, const CUtensorMap&, bool,
-                                cudaStream_t);
-
-}  // namespace halo::cuda::conv
