@@ -2,15 +2,18 @@
 // are not finite.
 #pragma once
 
+#include "../device/number.cuh"
 #include "sizes.cuh"
 
 namespace halo::cuda::conv {
 
-/// Sums the products of one result as plain float32 does: channel by channel, tap by tap.
-struct PlainSum {
+/// Sums the products of one result as plain float32 does: channel by channel, tap by tap. T: what operands are stored
+/// as.
+template <class T>
+struct PlainSumOf {
   Sizes sizes;
-  const float* source;
-  const float* weights;
+  const T* source;
+  const T* weights;
   bool forward;
 
   __device__ float at(int64_t n, int64_t channel, int64_t flat) const {
@@ -22,16 +25,20 @@ struct PlainSum {
     const int64_t first = channel / own * across;
     const int64_t total = forward ? sizes.in_channels : sizes.out_channels;
     for (int64_t c = 0; c < across; ++c) {
-      const float* from = source + (n * total + first + c) * plane;
+      const T* from = source + (n * total + first + c) * plane;
       const int64_t row = forward ? channel * across + c : (first + c) * own + channel % own;
       for (int64_t t = 0; t < sizes.taps; ++t) {
         const Position tap = unflatten(t, sizes.kernel);
         const int64_t i = forward ? sizes.input_at(position, tap) : sizes.output_at(position, tap);
-        if (i >= 0) sum = fmaf(from[i], weights[row * sizes.taps + t], sum);
+        if (i >= 0) {
+          sum = fmaf(device::to_accumulator(from[i]), device::to_accumulator(weights[row * sizes.taps + t]), sum);
+        }
       }
     }
     return sum;
   }
 };
+
+using PlainSum = PlainSumOf<float>;
 
 }  // namespace halo::cuda::conv

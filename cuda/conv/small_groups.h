@@ -98,6 +98,8 @@ struct WeightPlan {
 
 /// Whether `problem` fits the limits of small_groups.cu, apart from dtype.
 bool small_groups_fit(const ConvProblem& problem);
+/// At most 16 channels a group on either side, or 4 on one.
+bool few_channels(const ConvProblem& problem);
 
 /// `forward`: that pass, or backward_weight; else backward_input.
 GroupProblem group_problem(const ConvProblem& problem, bool forward);

@@ -143,7 +143,7 @@ __device__ __forceinline__ void multiply_units(float (&part)[RowTiles][ColumnTil
     a[j].set(2, device::to_accumulator(two[j * kSegment * step]));
     a[j].set(3, device::to_accumulator(two[(j * kSegment + 8) * step]));
   }
-  multiply_tiles<Split>(part, a, b);
+  multiply_tiles<false, Split>(part, a, b);
 }
 
 /// Sums of one phase over all its units.

@@ -113,9 +113,13 @@ bool small_groups_fit(const ConvProblem& p) {
                       std::abs(axis.padding) < kLargestExtent / 2 && axis.output * axis.stride < kLargestExtent;
     if (!fits) return false;
   }
+  return p.groups < kLargestExtent && std::max(p.in_channels_per_group(), p.out_channels_per_group()) <= 64;
+}
+
+bool few_channels(const ConvProblem& p) {
   const int64_t fewest = std::min(p.in_channels_per_group(), p.out_channels_per_group());
   const int64_t most = std::max(p.in_channels_per_group(), p.out_channels_per_group());
-  return p.groups < kLargestExtent && (most <= 16 || (fewest <= 4 && most <= 64));
+  return most <= 16 || (fewest <= 4 && most <= 64);
 }
 
 }  // namespace halo::cuda::conv::small_groups

@@ -10,14 +10,22 @@
 
 namespace halo::cuda::conv::small_groups {
 
-/// sums[16 x 8] += a[16 x 8] * b[8 x 8]. Lane l holds, with g = l / 4 and t = l % 4: a (g, t), (g + 8, t), (g, t + 4),
-/// (g + 8, t + 4); b (t, g), (t + 4, g); sums (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
-/// PTX ISA, "Matrix fragments for mma.m16n8k8".
+/// sums[16 x 8] += a[16 x 8] * b[8 x 8], or = where First. Lane l holds, with g = l / 4 and t = l % 4: a (g, t),
+/// (g + 8, t), (g, t + 4), (g + 8, t + 4); b (t, g), (t + 4, g); sums (g, 2t), (g, 2t + 1), (g + 8, 2t),
+/// (g + 8, 2t + 1). PTX ISA, "Matrix fragments for mma.m16n8k8".
+template <bool First = false>
 __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  if constexpr (First) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+        : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
 }
 
 /// N operand values as the tensor core takes them: high and low parts, or themselves where they are exact in TF32.
@@ -37,9 +45,9 @@ struct Operand {
   }
 };
 
-/// sums[j][n] += a[j] * b[n]. The products of one tile depend on each other; those of different tiles, which stand next
-/// to each other here, do not.
-template <bool Split, int RowTiles, int ColumnTiles>
+/// sums[j][n] += a[j] * b[n], or = where First. The products of one tile depend on each other; those of different
+/// tiles, which stand next to each other here, do not.
+template <bool First, bool Split, int RowTiles, int ColumnTiles>
 __device__ __forceinline__ void multiply_tiles(float (&sums)[RowTiles][ColumnTiles][4],
                                                const Operand<4, Split> (&a)[RowTiles],
                                                const Operand<2, Split> (&b)[ColumnTiles]) {
@@ -47,7 +55,7 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[RowTiles][ColumnTil
 #pragma unroll
     for (int j = 0; j < RowTiles; ++j) {
 #pragma unroll
-      for (int n = 0; n < ColumnTiles; ++n) multiply_add(sums[j][n], a[j].low, b[n].high);
+      for (int n = 0; n < ColumnTiles; ++n) multiply_add<First>(sums[j][n], a[j].low, b[n].high);
     }
 #pragma unroll
     for (int j = 0; j < RowTiles; ++j) {
@@ -58,7 +66,19 @@ __device__ __forceinline__ void multiply_tiles(float (&sums)[RowTiles][ColumnTil
 #pragma unroll
   for (int j = 0; j < RowTiles; ++j) {
 #pragma unroll
-    for (int n = 0; n < ColumnTiles; ++n) multiply_add(sums[j][n], a[j].high, b[n].high);
+    for (int n = 0; n < ColumnTiles; ++n) multiply_add<First && !Split>(sums[j][n], a[j].high, b[n].high);
+  }
+}
+
+template <int RowTiles, int ColumnTiles>
+__device__ __forceinline__ void clear(float (&sums)[RowTiles][ColumnTiles][4]) {
+#pragma unroll
+  for (int j = 0; j < RowTiles; ++j) {
+#pragma unroll
+    for (int n = 0; n < ColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][n][i] = 0;
+    }
   }
 }
 

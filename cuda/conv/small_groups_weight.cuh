@@ -54,7 +54,7 @@ __device__ __forceinline__ void multiply_positions(float (&part)[RowTiles][Colum
     a[m].set(2, device::to_accumulator(x[offsets[m][0] + four]));
     a[m].set(3, device::to_accumulator(x[offsets[m][1] + four]));
   }
-  multiply_tiles<Split>(part, a, b);
+  multiply_tiles<false, Split>(part, a, b);
 }
 
 /// Step: as in gather_kernel.

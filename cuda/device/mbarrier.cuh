@@ -45,12 +45,21 @@ __device__ __forceinline__ void barrier_expect_more(uint32_t barrier, uint32_t b
 }
 
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
   asm volatile(
       "{\n .reg .pred done;\n"
       "again:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       " @done bra.uni finished;\n bra.uni again;\nfinished:\n}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
+#else
+  asm volatile(
+      "{\n .reg .pred done;\n"
+      "again:\n mbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      " @done bra.uni finished;\n bra.uni again;\nfinished:\n}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+#endif
 }
 
 /// Barrier `id` (1..15; 0 is __syncthreads) among `threads` threads, whole warps.
