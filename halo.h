@@ -3,12 +3,14 @@
 
 #include <halo/autograd/arithmetic.h>
 #include <halo/autograd/causal_conv1d.h>
+#include <halo/autograd/checkpoint.h>
 #include <halo/autograd/concat.h>
 #include <halo/autograd/conv.h>
 #include <halo/autograd/cross_entropy.h>
 #include <halo/autograd/cumsum.h>
 #include <halo/autograd/dropout.h>
 #include <halo/autograd/engine.h>
+#include <halo/autograd/function.h>
 #include <halo/autograd/gated_long_conv.h>
 #include <halo/autograd/gelu_linear.h>
 #include <halo/autograd/grad_mode.h>
@@ -28,13 +30,18 @@
 #include <halo/autograd/softmax.h>
 #include <halo/autograd/sort.h>
 #include <halo/autograd/unary.h>
+#include <halo/core/allocator.h>
 #include <halo/core/denormals.h>
+#include <halo/core/event.h>
 #include <halo/core/generator.h>
 #include <halo/core/parallel.h>
 #include <halo/core/precision.h>
+#include <halo/core/profiler.h>
 #include <halo/core/state_dict.h>
 #include <halo/core/stream.h>
 #include <halo/core/tensor.h>
+#include <halo/cuda/graph.h>
+#include <halo/cuda/tuning.h>
 #include <halo/data/fasta.h>
 #include <halo/data/images.h>
 #include <halo/data/loader.h>
@@ -50,6 +57,8 @@
 #include <halo/nn/models/alexnet.h>
 #include <halo/nn/models/dna_tokenizer.h>
 #include <halo/nn/models/hyena.h>
+#include <halo/nn/models/hyena_classifier.h>
+#include <halo/nn/models/hyena_decoder.h>
 #include <halo/nn/models/recall.h>
 #include <halo/nn/module.h>
 #include <halo/nn/norm.h>

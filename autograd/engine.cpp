@@ -1,6 +1,7 @@
 #include <halo/autograd/arithmetic.h>
 #include <halo/autograd/engine.h>
 #include <halo/autograd/grad_mode.h>
+#include <halo/autograd/hook_list.h>
 #include <halo/autograd/node.h>
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
@@ -65,14 +66,15 @@ class Run {
       const std::shared_ptr<Node> node = ready.top();
       ready.pop();
       Pending pending = std::move(pending_[node.get()]);
-      for (std::size_t i = 0; i < wanted.size(); ++i) {
-        if (wanted[i].node == node) results[i] = pending.grads[static_cast<std::size_t>(wanted[i].output)];
+      const bool passes = wanted.empty() || pending.useful;  // and does not end here
+      for (std::size_t output = 0; output < pending.grads.size(); ++output) {
+        finish(*node, static_cast<int>(output), pending.grads[output], passes, wanted, results);
       }
       if (node->next().empty() && !node->leaf.expired()) {
         if (wanted.empty()) accumulate(*node, std::move(pending.grads[0]));
         continue;
       }
-      if (!wanted.empty() && !pending.useful) {
+      if (!passes) {
         for (const Edge& next : node->next()) release_one(next, ready);
         continue;
       }
@@ -136,9 +138,34 @@ class Run {
                           grad.describe(), " for ", edge.node->name(), ", which has ", name(info.options.dtype), " ",
                           info.shape, " on ", info.options.device);
     }
+    // The node's stream goes on when the one that made the gradient has come this far.
+    const Stream& stream = edge.node->stream();
+    const bool one_device = from != nullptr && from->stream().device() == stream.device();
+    stream.wait(one_device ? from->stream() : current_stream(stream.device()));
     Tensor& slot = pending_[edge.node.get()].grads[static_cast<std::size_t>(edge.output)];
+    if (!slot.defined()) {
+      slot = grad;
+      return;
+    }
+    const StreamGuard stream_guard(stream);
     const GradGuard guard(create_graph_);
-    slot = slot.defined() ? slot + grad : grad;
+    slot = slot + grad;
+  }
+
+  /// `grad`, of an output of `node`, is complete: hooks, then whoever wants it.
+  void finish(const Node& node, int output, Tensor& grad, bool passes, const std::vector<Wanted>& wanted,
+              std::vector<Tensor>& results) {
+    if (!grad.defined()) return;
+    const auto is_this = [&](const Wanted& w) { return w.node.get() == &node && w.output == output; };
+    const bool is_wanted = std::ranges::any_of(wanted, is_this);
+    if (!passes && !is_wanted) return;
+    grad = node.run_hooks(output, std::move(grad), create_graph_);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (is_this(wanted[i])) results[i] = grad;
+    }
+    if (is_wanted) caller_follows(node);
+    const auto retain = node.outputs()[static_cast<std::size_t>(output)].retain.lock();
+    if (retain != nullptr && wanted.empty()) add_to_grad(node, *retain, grad);
   }
 
   template <class Queue>
@@ -150,17 +177,31 @@ class Run {
     const auto leaf = node.leaf.lock();
     if (leaf == nullptr || !grad.defined()) return;
     auto& state = static_cast<State&>(*leaf);
-    const NoGradGuard guard;
-    std::lock_guard lock(state.mutex);
-    if (state.grad.defined()) {
-      state.grad = state.grad + grad;
-    } else {
-      // A gradient that others can see (the caller's own, an expanded view) is copied, so that changing it in place
-      // later changes nothing else.
-      const bool ours = grad.use_count() == 1 && grad.storage().use_count() == 1 && grad.is_contiguous();
-      state.grad = ours ? grad.detach() : grad.detach().clone();
+    std::shared_ptr<autograd::AfterHooks> hooks;
+    {
+      const std::lock_guard lock(state.mutex);
+      if (state.accumulate.lock().get() != &node) {
+        fail("backward: a leaf of this graph, ", name(node.outputs()[0].options.dtype), " ", node.outputs()[0].shape,
+             " on ", node.outputs()[0].options.device, ", was moved or converted since; run forward again");
+      }
+      hooks = state.accumulated;
     }
+    add_to_grad(node, *leaf, std::move(grad));
+    if (hooks == nullptr) return;
+    const NoGradGuard guard;
+    for (const auto& hook : hooks->functions()) hook();
   }
+
+  static void add_to_grad(const Node& node, AutogradState& state, Tensor grad) {
+    {
+      const StreamGuard guard(node.stream());
+      static_cast<State&>(state).add_to_grad(std::move(grad));
+    }
+    caller_follows(node);
+  }
+
+  /// What the caller does next with results made on the node's stream waits for them.
+  static void caller_follows(const Node& node) { current_stream(node.stream().device()).wait(node.stream()); }
 
   static void check_for_nan(const Node& node, const std::vector<Tensor>& grads) {
     for (std::size_t i = 0; i < grads.size(); ++i) {

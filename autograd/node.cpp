@@ -1,5 +1,8 @@
+#include <halo/autograd/arithmetic.h>
 #include <halo/autograd/grad_mode.h>
+#include <halo/autograd/hook_list.h>
 #include <halo/autograd/node.h>
+#include <halo/autograd/saved_slot.h>
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
 #include <halo/core/view.h>
@@ -60,7 +63,7 @@ std::shared_ptr<Node> Node::create(std::string name, std::vector<Edge> next, Bac
 
 int Node::add_output(const Tensor& output) {
   if (outputs_.empty()) streams_.push_back(current_stream(output.device()));
-  outputs_.push_back({output.shape(), output.options()});
+  outputs_.push_back({.shape = output.shape(), .options = output.options()});
   return static_cast<int>(outputs_.size()) - 1;
 }
 
@@ -83,7 +86,46 @@ std::vector<Tensor> Node::run(std::vector<Tensor> grads, bool create_graph) cons
   return result;
 }
 
-void Node::release() { backward_ = nullptr; }
+Tensor Node::run_hooks(int output, Tensor grad, bool create_graph) const {
+  const OutputInfo& info = outputs_[static_cast<std::size_t>(output)];
+  auto hooks = info.hooks;
+  if (const auto state = std::static_pointer_cast<State>(leaf.lock())) {
+    const std::lock_guard lock(state->mutex);
+    hooks = state->hooks;
+  }
+  if (hooks == nullptr) return grad;
+  const PrecisionGuard precision_guard(precision_);
+  const StreamGuard stream_guard(streams_.front());
+  const GradGuard grad_guard(create_graph);
+  for (const GradHook& hook : hooks->functions()) {
+    const Tensor replaced = hook(grad);
+    if (!replaced.defined()) continue;
+    if (replaced.shape() != grad.shape() || replaced.dtype() != grad.dtype() || !(replaced.device() == grad.device())) {
+      fail("backward: a hook on ", next_.empty() ? "a leaf" : "the result of " + name_, " expected to return ",
+           grad.describe(), ", got ", replaced.describe());
+    }
+    grad = replaced;
+  }
+  return grad;
+}
+
+void Node::release() {
+  backward_ = nullptr;
+  for (OutputInfo& output : outputs_) output.hooks = nullptr;
+}
+
+void State::add_to_grad(Tensor gradient) {
+  const NoGradGuard guard;
+  const std::lock_guard lock(mutex);
+  if (grad.defined()) {
+    grad = grad + gradient;
+    return;
+  }
+  // A gradient that others can see (the caller's own, an expanded view) is copied, so that changing it in place later
+  // changes nothing else.
+  const bool ours = gradient.use_count() == 1 && gradient.storage().use_count() == 1 && gradient.is_contiguous();
+  grad = ours ? gradient.detach() : gradient.detach().clone();
+}
 
 State* state_of(const Tensor& tensor) { return static_cast<State*>(tensor.autograd_state().get()); }
 
@@ -102,8 +144,12 @@ Edge edge_of(const Tensor& tensor) {
   return {node, 0};
 }
 
-SavedTensor::SavedTensor(const Tensor& tensor) : tensor_(tensor) {
-  if (tensor.defined()) version_ = tensor.storage()->version();
+SavedTensor::SavedTensor(const Tensor& tensor) {
+  if (!tensor.defined()) return;
+  slot_ = SavedSlot::place(tensor);
+  if (slot_ != nullptr) return;
+  tensor_ = tensor;
+  version_ = tensor.storage()->version();
 }
 
 SavedTensor SavedTensor::output(const Tensor& tensor, int index) {
@@ -112,16 +158,22 @@ SavedTensor SavedTensor::output(const Tensor& tensor, int index) {
   return saved;
 }
 
-Tensor SavedTensor::unpack(const BackwardContext& context) const {
+Tensor SavedTensor::value(const std::string& user) const {
+  if (slot_ != nullptr) return slot_->take();
   if (!tensor_.defined()) return {};
   const uint64_t now = tensor_.storage()->version();
   if (now != version_) {
-    fail("backward: ", context.node.name(), " saved ", tensor_.describe(), " at version ", version_,
+    fail("backward: ", user, " saved ", tensor_.describe(), " at version ", version_,
          ", but it was changed in place since (version ", now, "); change a clone instead");
   }
-  if (output_ < 0) return tensor_;
+  return tensor_;
+}
+
+Tensor SavedTensor::unpack(const BackwardContext& context) const {
+  const Tensor saved = value(context.node.name());
+  if (output_ < 0 || !saved.defined()) return saved;
   // Only a graph of the gradient needs to know that this value came from the node itself.
-  Tensor result = view::alias(tensor_);
+  Tensor result = view::alias(saved);
   if (context.create_graph) {
     State& state = make_state(result);
     state.requires_grad = true;
@@ -146,6 +198,7 @@ WeightUse weight_use(const Tensor& weight) {
 void record(const char* name, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
             Backward backward) {
   if (!should_record(inputs)) return;
+  note_leaves(inputs);
   std::vector<Edge> next;
   next.reserve(inputs.size());
   for (const Tensor& input : inputs) next.push_back(edge_of(input));

@@ -16,6 +16,11 @@
 namespace halo::autograd {
 
 class Node;
+class SavedSlot;
+template <class Function>
+class HookList;
+using GradHooks = HookList<GradHook>;
+using AfterHooks = HookList<std::function<void()>>;
 
 /// Output `output` of `node`: where a tensor's gradient goes. A null node: no gradient wanted.
 struct Edge {
@@ -44,17 +49,24 @@ class Node : public std::enable_shared_from_this<Node> {
   const std::vector<Edge>& next() const { return next_; }
   uint64_t sequence() const { return sequence_; }  ///< later nodes have larger numbers
 
-  /// Shape and options of each output, for zeros where an output got no gradient.
+  /// What is known of an output.
   struct OutputInfo {
-    Shape shape;
+    Shape shape;  ///< and options: for zeros where it got no gradient
     TensorOptions options;
+    std::shared_ptr<GradHooks> hooks{};     ///< null where there are none; a leaf's are in its State
+    std::weak_ptr<AutogradState> retain{};  ///< whose grad this output's gradient is added to
   };
   int add_output(const Tensor& output);
   const std::vector<OutputInfo>& outputs() const { return outputs_; }
+  OutputInfo& output(int index) { return outputs_[static_cast<std::size_t>(index)]; }
+  /// The current stream of the outputs' device when the node was made.
+  const Stream& stream() const { return streams_.front(); }
 
   /// Runs the closure with the precision and stream in force when the node was made.
   std::vector<Tensor> run(std::vector<Tensor> grads, bool create_graph) const;
-  /// Drops the closure and what it saved.
+  /// What the hooks on an output make of its gradient, run likewise.
+  Tensor run_hooks(int output, Tensor grad, bool create_graph) const;
+  /// Drops the closure and what it saved, and the hooks.
   void release();
 
   /// Set on the node of a leaf: where its gradient is accumulated.
@@ -68,7 +80,7 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<OutputInfo> outputs_;
   uint64_t sequence_ = 0;
   Precision precision_ = Precision::Float32;
-  std::vector<Stream> streams_;  ///< the current stream of the outputs' device, when made
+  std::vector<Stream> streams_;  ///< one
 };
 
 /// Autograd's part of a tensor.
@@ -76,16 +88,22 @@ struct State : AutogradState {
   bool requires_grad = false;
   Edge edge;  ///< of a result: the node that made it
 
-  std::mutex mutex;  ///< guards the three below: several threads may run backward into one leaf
+  std::mutex mutex;  ///< guards what is below: several threads may run backward into one leaf
   Tensor grad;
-  std::weak_ptr<Node> accumulate;  ///< of a leaf
+  std::weak_ptr<Node> accumulate;             ///< of a leaf
+  std::shared_ptr<GradHooks> hooks;           ///< of a leaf; null where there are none
+  std::shared_ptr<AfterHooks> accumulated{};  ///< likewise: called after each accumulation
+
+  /// grad += `gradient`. A gradient that others can see is copied first.
+  void add_to_grad(Tensor gradient);
 };
 
 State* state_of(const Tensor& tensor);
 /// Where the gradient of `tensor` goes; makes a leaf's node on first use. A null node where none is wanted.
 Edge edge_of(const Tensor& tensor);
 
-/// A tensor kept for backward. Knows if it was changed in place since.
+/// A tensor kept for backward. Knows if it was changed in place since. In a checkpoint (autograd/checkpoint.h) it keeps
+/// no value but asks for it to be made again.
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -93,12 +111,15 @@ class SavedTensor {
   explicit SavedTensor(const Tensor& tensor);
   /// Keeps output number `index` of the node being recorded, without keeping the node alive through itself.
   static SavedTensor output(const Tensor& tensor, int index = 0);
-  bool defined() const { return tensor_.defined(); }
+  bool defined() const { return tensor_.defined() || slot_ != nullptr; }
   /// @throws ArgumentError naming the operation, the tensor and both versions if it was changed in place.
   Tensor unpack(const BackwardContext& context) const;
+  /// The same of an input, for `user`, who is named in the error.
+  Tensor value(const std::string& user) const;
 
  private:
   Tensor tensor_;
+  std::shared_ptr<SavedSlot> slot_;  ///< in a checkpoint, instead of the tensor
   uint64_t version_ = 0;
   int output_ = -1;
 };

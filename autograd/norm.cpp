@@ -1,4 +1,5 @@
 #include <halo/autograd/arithmetic.h>
+#include <halo/autograd/checkpoint.h>
 #include <halo/autograd/node.h>
 #include <halo/autograd/norm.h>
 #include <halo/autograd/unary.h>
@@ -102,7 +103,10 @@ Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor&
       .training = options.training,
       .eps = options.eps,
       .momentum = options.momentum.value_or(1.0 / static_cast<double>(options.batches_before + 1))};
-  const NormResult result = ops::batch_norm_forward(problem, input, weight, bias, running_mean, running_var);
+  // Where a checkpoint runs this again, the running statistics have had this batch.
+  const bool seen = options.training && is_recomputing();
+  const NormResult result = ops::batch_norm_forward(problem, input, weight, bias, seen ? Tensor() : running_mean,
+                                                    seen ? Tensor() : running_var);
   return record(op, {input, weight, bias}, result.y,
                 [problem, parameters, mean = result.mean, rstd = result.rstd, sx = SavedTensor(input),
                  sw = SavedTensor(weight)](const Tensor& g, const BackwardContext& context) {

@@ -7,6 +7,7 @@ namespace {
 
 using autograd::BackwardContext;
 using autograd::record;
+using autograd::SavedTensor;
 using Grads = std::vector<Tensor>;
 
 // For given places of the maxima, max pooling is a gather; its adjoint is a scatter, and theirs are each other.
@@ -29,8 +30,8 @@ Tensor avg_pool_backward(const PoolProblem& problem, const Tensor& g) {
 
 Tensor record_max(const PoolProblem& problem, const Tensor& x, const ops::MaxPoolResult& result) {
   return record("max_pool", {x}, result.y,
-                [problem, offsets = result.offsets](const Tensor& g, const BackwardContext&) {
-                  return Grads{max_pool_scatter(problem, offsets, g)};
+                [problem, offsets = SavedTensor(result.offsets)](const Tensor& g, const BackwardContext& context) {
+                  return Grads{max_pool_scatter(problem, offsets.unpack(context), g)};
                 });
 }
 

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <mutex>
 #include <new>
+#include <string>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -39,12 +40,15 @@ class CpuAllocator final : public Allocator {
   void* allocate(std::size_t bytes) override {
     const std::size_t size = rounded(bytes);
     void* block = take(size);
-    if (block == nullptr) block = from_system(size);
+    if (block == nullptr && fits(size)) block = from_system(size);
     if (block == nullptr) {
       release_cache();
-      block = from_system(size);
+      if (fits(size)) block = from_system(size);
     }
-    if (block == nullptr) fail<OutOfMemoryError>("allocate: cpu could not serve ", bytes, " bytes");
+    if (block == nullptr) {
+      const std::string limit = limit_ > 0 ? concat(" (", live_.load(), " live, limit ", limit_.load(), ")") : "";
+      fail<OutOfMemoryError>("allocate: cpu could not serve ", bytes, " bytes", limit);
+    }
     if (memory_poisoning()) std::memset(block, 0xFF, bytes);
     add(live_, peak_, bytes);
     add(in_use_, most_in_use_, size);
@@ -70,12 +74,14 @@ class CpuAllocator final : public Allocator {
     keep(allowed(0));
   }
 
-  MemoryStats stats() const override { return {live_, kept_bytes_, peak_, allocations_}; }
+  MemoryStats stats() const override { return {live_, kept_bytes_, peak_, allocations_, limit_}; }
   void reset_peak() override { peak_ = live_.load(); }
   void release_cache() override {
     std::lock_guard lock(mutex_);
     keep(0);
   }
+
+  void set_limit(int64_t bytes) override { limit_ = bytes; }
 
  private:
   struct Block {
@@ -100,6 +106,12 @@ class CpuAllocator final : public Allocator {
     int64_t seen = most.load();
     while (now > seen && !most.compare_exchange_weak(seen, now)) {
     }
+  }
+
+  /// Whether a new block stays within the limit.
+  bool fits(std::size_t size) const {
+    const int64_t limit = limit_;
+    return limit <= 0 || size <= static_cast<std::size_t>(std::max<int64_t>(0, limit - in_use_ - kept_bytes_));
   }
 
   /// The block of that size that came back last; null, and room for a new one, where there is none.
@@ -131,7 +143,7 @@ class CpuAllocator final : public Allocator {
     }
   }
 
-  std::atomic<int64_t> live_{0}, peak_{0}, allocations_{0};
+  std::atomic<int64_t> live_{0}, peak_{0}, allocations_{0}, limit_{0};
   std::atomic<int64_t> in_use_{0}, most_in_use_{0}, kept_bytes_{0};  ///< by the sizes of blocks
   std::mutex mutex_;
   std::deque<Block> kept_;  ///< in the order they came back
@@ -145,6 +157,16 @@ Allocator& allocator(Device device) {
   if (device.is_cpu()) return *cpu;
   return cuda::allocator(device.index);
 }
+
+MemoryStats memory_statistics(Device device) { return allocator(device).stats(); }
+void reset_peak_memory(Device device) { allocator(device).reset_peak(); }
+void empty_cache(Device device) { allocator(device).release_cache(); }
+
+void set_memory_limit(Device device, int64_t bytes) {
+  if (bytes < 0) fail("set_memory_limit: bytes expected 0 or more, got ", bytes);
+  allocator(device).set_limit(bytes);
+}
+int64_t memory_limit(Device device) { return allocator(device).stats().limit_bytes; }
 
 void set_memory_poisoning(bool on) { poisoning = on; }
 bool memory_poisoning() { return poisoning; }

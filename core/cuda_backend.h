@@ -23,14 +23,33 @@ int device_count();
 /// One line on why device_count() is 0 (build, driver version found and needed), or the GPU's name.
 std::string describe(int device);
 
+DeviceProperties properties(int device);
+/// Makes `device` CUDA's current one on this thread; returns the one before.
+int exchange_current_device(int device);
+void restore_current_device(int device) noexcept;
+
 /// Whether this thread is recording a graph (cuda/graph.h) instead of running what it queues.
 bool recording_graph();
 
 Allocator& allocator(int device);
 std::shared_ptr<void> create_stream(int device);
 void synchronize_stream(int device, void* stream);
+bool stream_finished(int device, void* stream);
 void stream_wait(int device, void* stream, int other_device, void* other);
 void synchronize(int device);
+
+/// An event that keeps the time, and what core/event.h does with it.
+std::shared_ptr<void> create_event(int device);
+void record_event(int device, void* event, void* stream);
+bool event_reached(int device, void* event);
+void synchronize_event(int device, void* event);
+void stream_wait_event(int device, void* stream, void* event);
+/// Milliseconds from one to the other, both reached.
+double elapsed_between(int device, void* start, void* end);
+
+/// Opens and closes a range of this thread in NVIDIA's profilers.
+void begin_profiler_range(const char* name);
+void end_profiler_range() noexcept;
 
 /// Copies bytes between host and device or between devices, in order with the current stream of the device concerned.
 /// Host memory may be reused when the call returns.

@@ -1,5 +1,6 @@
 #include <halo/core/copy.h>
 #include <halo/core/cuda_backend.h>
+#include <halo/core/draw_log.h>
 #include <halo/core/error.h>
 #include <halo/core/generator.h>
 #include <halo/core/parallel.h>
@@ -22,10 +23,35 @@ void Generator::set_state(PhiloxState state) {
 }
 
 PhiloxState Generator::reserve(uint64_t draws) {
+  DrawScope* const scope = DrawScope::current();
+  return scope == nullptr ? advance(draws) : scope->reserve(*this, draws);
+}
+
+PhiloxState Generator::advance(uint64_t draws) {
   std::lock_guard lock(mutex_);
   const PhiloxState start = state_;
   state_.offset += draws;
   return start;
+}
+
+namespace {
+thread_local DrawScope* draw_scope = nullptr;
+}  // namespace
+
+DrawScope::DrawScope(DrawLog& log, Mode mode) : log_(log), mode_(mode), outer_(draw_scope) { draw_scope = this; }
+DrawScope::~DrawScope() { draw_scope = outer_; }
+DrawScope* DrawScope::current() { return draw_scope; }
+
+PhiloxState DrawScope::reserve(Generator& generator, uint64_t draws) {
+  if (mode_ == Mode::Record) {
+    const PhiloxState start = outer_ == nullptr ? generator.advance(draws) : outer_->reserve(generator, draws);
+    log_.draws.push_back({start, draws});
+    return start;
+  }
+  if (next_ == log_.draws.size() || log_.draws[next_].draws != draws) {
+    fail("checkpoint: the function expected to do the same when it is run again, but it drew other random numbers");
+  }
+  return log_.draws[next_++].start;
 }
 
 Generator& default_generator() {

@@ -21,6 +21,9 @@ class Generator {
   PhiloxState reserve(uint64_t draws);
 
  private:
+  friend class DrawScope;
+  PhiloxState advance(uint64_t draws);
+
   mutable std::mutex mutex_;
   PhiloxState state_;
 };

@@ -1,5 +1,6 @@
 #include <halo/core/storage.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace halo {
@@ -24,6 +25,10 @@ Storage::~Storage() {
 void Storage::bump_version() {
   version_.fetch_add(1, std::memory_order_relaxed);
   if (change_log != nullptr) change_log->changed.push_back(weak_from_this());
+}
+
+void Storage::succeed(const Storage& before) {
+  version_.store(std::max(version(), before.version()) + 1, std::memory_order_relaxed);
 }
 
 StorageAttachment& Storage::attachment(std::unique_ptr<StorageAttachment> (*make)()) {

@@ -35,6 +35,8 @@ class Storage : public std::enable_shared_from_this<Storage> {
   /// Counts in-place changes, so that autograd can tell a saved value that was changed.
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump_version();
+  /// Counts on from `before`, whose place it takes in some tensor: values saved of that one are seen to be of another.
+  void succeed(const Storage& before);
 
   /// False where others may change the bytes without telling: memory of somebody else, or lent to somebody.
   bool is_private() const { return allocator_ != nullptr && !lent_.load(std::memory_order_relaxed); }

@@ -32,6 +32,8 @@ void Stream::synchronize() const {
   if (device_.is_cuda()) cuda::synchronize_stream(device_.index, handle());
 }
 
+bool Stream::query() const { return device_.is_cpu() || cuda::stream_finished(device_.index, handle()); }
+
 void Stream::wait(const Stream& other) const {
   if (device_.is_cuda() && other.device_.is_cuda() && !(*this == other)) {
     cuda::stream_wait(device_.index, handle(), other.device_.index, other.handle());

@@ -19,6 +19,8 @@ class Stream {
   /// The cudaStream_t, null for the default stream and the CPU.
   void* handle() const { return handle_.get(); }
   void synchronize() const;
+  /// Whether everything given to it so far is done.
+  bool query() const;
   /// Work given to this stream from now on waits for what `other` has been given so far.
   void wait(const Stream& other) const;
   bool operator==(const Stream& other) const { return device_ == other.device_ && handle_ == other.handle_; }

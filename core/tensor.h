@@ -7,6 +7,7 @@
 
 #include <halo/core/device.h>
 #include <halo/core/dtype.h>
+#include <halo/core/hook.h>
 #include <halo/core/scalar.h>
 #include <halo/core/shape.h>
 #include <halo/core/storage.h>
@@ -16,6 +17,8 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace halo {
@@ -30,6 +33,10 @@ struct TensorOptions {
 struct AutogradState {
   virtual ~AutogradState() = default;
 };
+
+class Tensor;
+/// Given the gradient of a tensor, returns what takes its place, or the undefined tensor to leave it as it is.
+using GradHook = std::function<Tensor(const Tensor& grad)>;
 
 class Tensor {
  public:
@@ -121,6 +128,30 @@ class Tensor {
   void backward(const Tensor& grad = {}, bool retain_graph = false) const;
   /// The same elements without history.
   Tensor detach() const;
+  /// Of a leaf: the tensor, which stays the same for all who hold it, from now on has the memory, dtype and device of
+  /// `data`, of the same shape. A gradient that no longer fits is dropped.
+  void set_data(const Tensor& data) const;
+  /// Calls `hook(grad)` in every backward() and grad() that the gradient of this tensor takes part in, once it is
+  /// complete; hooks of one tensor run in the order they were registered. The hook returns nothing, or the gradient to
+  /// go on with: same shape, dtype and device (else that backward throws ArgumentError). It must not change its
+  /// argument in place, which others may share, and is recorded where the gradient is (create_graph). A hook that
+  /// holds a leaf it hangs on keeps it alive; on a result it is dropped with what the graph saved.
+  template <class Hook>
+  HookHandle register_hook(Hook hook) const {
+    if constexpr (std::is_void_v<std::invoke_result_t<Hook&, const Tensor&>>) {
+      return add_hook([call = std::move(hook)](const Tensor& grad) mutable {
+        call(grad);
+        return Tensor();
+      });
+    } else {
+      return add_hook(std::move(hook));
+    }
+  }
+  /// Of a leaf: calls `hook` with the leaf, recording off, each time backward() has added to its grad(). An optimiser
+  /// can step here, and drop the gradient, while backward goes on.
+  HookHandle register_post_accumulate_grad_hook(std::function<void(const Tensor& leaf)> hook) const;
+  /// Of a result of an operation: backward() adds its gradient to grad(), as for a leaf.
+  void retain_grad() const;
 
   /// Autograd's own; nobody else reads or writes it.
   const std::shared_ptr<AutogradState>& autograd_state() const { return impl().autograd; }
@@ -143,8 +174,25 @@ class Tensor {
   }
   [[noreturn]] static void undefined();
   void check_dtype(DType wanted) const;
+  HookHandle add_hook(GradHook hook) const;
+  friend class WeakTensor;
 
   std::shared_ptr<Impl> impl_;
+};
+
+/// A handle that does not keep its tensor.
+class WeakTensor {
+ public:
+  explicit WeakTensor(const Tensor& tensor) : impl_(tensor.impl_) {}
+  /// The tensor, or the undefined one where it is gone.
+  Tensor lock() const {
+    Tensor tensor;
+    tensor.impl_ = impl_.lock();
+    return tensor;
+  }
+
+ private:
+  std::weak_ptr<Tensor::Impl> impl_;
 };
 
 // --- Creation ----------------------------------------------------------------------------------------------------

@@ -37,12 +37,24 @@ namespace {
 
 int device_count() { return 0; }
 std::string describe(int) { return "no GPU: this Halo was built without CUDA"; }
+DeviceProperties properties(int) { absent(); }
+int exchange_current_device(int) { absent(); }
+void restore_current_device(int) noexcept {}
 bool recording_graph() { return false; }
 Allocator& allocator(int) { absent(); }
 std::shared_ptr<void> create_stream(int) { absent(); }
 void synchronize_stream(int, void*) { absent(); }
+bool stream_finished(int, void*) { absent(); }
 void stream_wait(int, void*, int, void*) { absent(); }
 void synchronize(int) { absent(); }
+std::shared_ptr<void> create_event(int) { absent(); }
+void record_event(int, void*, void*) { absent(); }
+bool event_reached(int, void*) { absent(); }
+void synchronize_event(int, void*) { absent(); }
+void stream_wait_event(int, void*, void*) { absent(); }
+double elapsed_between(int, void*, void*) { absent(); }
+void begin_profiler_range(const char*) {}
+void end_profiler_range() noexcept {}
 struct Graph::State {};
 Graph Graph::capture(Device, const std::function<void()>&) { absent(); }
 void Graph::replay() const { absent(); }

@@ -1,3 +1,4 @@
+#include <halo/autograd/checkpoint.h>
 #include <halo/autograd/grad_mode.h>
 #include <halo/core/copy.h>
 #include <halo/core/error.h>
@@ -172,31 +173,27 @@ void Module::train(bool on) {
   for_each_module([on](const std::string&, Module& module) { module.training_ = on; });
 }
 
-void Module::replace_tensors(const std::function<Tensor(const Tensor&)>& convert) {
-  std::vector<Tensor> before, after;
+void Module::convert_tensors(const std::function<Tensor(const Tensor&)>& convert) {
+  std::vector<Tensor> done;  // shared ones once
   for_each_entry("", [&](const std::string&, const Entry& entry) {
-    const Tensor old = *entry.tensor;
-    const std::size_t place = find_same(before, old);
-    if (place == before.size()) {
-      Tensor converted = convert(old);
-      if (!converted.is_same(old)) {
-        if (entry.kind == Kind::Parameter) converted.requires_grad_(old.requires_grad());
-        if (const Tensor grad = old.grad(); grad.defined()) converted.set_grad(convert(grad));
-      }
-      before.push_back(old);
-      after.push_back(converted);
-    }
-    *entry.tensor = after[place];
+    const Tensor& tensor = *entry.tensor;
+    if (find_same(done, tensor) != done.size()) return;
+    done.push_back(tensor);
+    const Tensor converted = convert(tensor);
+    if (converted.is_same(tensor)) return;
+    const Tensor grad = tensor.grad();
+    tensor.set_data(converted);
+    if (grad.defined()) tensor.set_grad(convert(grad));
   });
 }
 
 void Module::to(Device device) {
-  replace_tensors([device](const Tensor& t) { return convert(t, t.dtype(), device); });
+  convert_tensors([device](const Tensor& t) { return convert(t, t.dtype(), device); });
 }
 
 void Module::to(DType dtype) {
   if (!is_floating_point(dtype)) fail("Module::to: dtype expected a floating type, got ", name(dtype));
-  replace_tensors(
+  convert_tensors(
       [dtype](const Tensor& t) { return is_floating_point(t.dtype()) ? convert(t, dtype, t.device()) : t; });
 }
 
@@ -206,6 +203,29 @@ void Module::zero_grad() {
 
 void Module::requires_grad_(bool on) {
   for (const Tensor& parameter : parameters()) parameter.requires_grad_(on);
+}
+
+// --- Checkpoints ----------------------------------------------------------------------------------------------------
+
+Tensor checkpoint(Module& module, const Tensor& x) {
+  return halo::checkpoint([&module](const Tensor& input) { return module.forward(input); }, x);
+}
+
+Tensor checkpoint_sequential(Sequential& modules, int64_t segments, const Tensor& x) {
+  if (segments < 1) fail("checkpoint_sequential: segments expected 1 or more, got ", segments);
+  Tensor result = x;
+  for (int64_t i = 0; i < segments; ++i) {
+    const int64_t begin = modules.size() * i / segments, end = modules.size() * (i + 1) / segments;
+    if (begin == end) continue;
+    result = halo::checkpoint(
+        [&modules, begin, end](const Tensor& input) {
+          Tensor t = input;
+          for (int64_t k = begin; k < end; ++k) t = modules[k].forward(t);
+          return t;
+        },
+        result);
+  }
+  return result;
 }
 
 // --- Sequential -----------------------------------------------------------------------------------------------------

@@ -67,9 +67,10 @@ class Module {
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return training_; }
-  /// Moves parameters and buffers; gradients go with them, shared tensors stay shared. Make the optimiser afterwards.
+  /// Moves parameters and buffers, which stay the same tensors: shared ones stay shared, and optimisers and hooks keep
+  /// theirs. Gradients go with them.
   void to(Device device);
-  /// Converts what is floating.
+  /// Converts what is floating, likewise.
   void to(DType dtype);
   void zero_grad();
   /// Freezes (false) or frees all parameters.
@@ -113,7 +114,7 @@ class Module {
   /// Calls f(full name, entry) for every defined tensor here and below.
   void for_each_entry(const std::string& prefix, const std::function<void(const std::string&, const Entry&)>& f) const;
   void visit_modules(const std::string& prefix, const std::function<void(const std::string&, Module&)>& f);
-  void replace_tensors(const std::function<Tensor(const Tensor&)>& convert);
+  void convert_tensors(const std::function<Tensor(const Tensor&)>& convert);
 
   std::vector<Entry> entries_;
   std::vector<Child> children_;
@@ -138,6 +139,13 @@ class Sequential : public Module {
   int64_t size() const { return static_cast<int64_t>(children().size()); }
   Module& operator[](int64_t index) const;
 };
+
+/// module(x) that keeps only x for backward and runs the module again then (autograd/checkpoint.h). The module lives
+/// until then, and where it is.
+Tensor checkpoint(Module& module, const Tensor& x);
+/// modules(x) in `segments` pieces of like length, each a checkpoint: about the square root of the number of modules
+/// needs least memory.
+Tensor checkpoint_sequential(Sequential& modules, int64_t segments, const Tensor& x);
 
 /// A list of modules of one type, named by their numbers; what runs them is up to the module that holds it.
 template <std::derived_from<Module> T>

@@ -1,3 +1,4 @@
+#include <halo/autograd/checkpoint.h>
 #include <halo/autograd/norm.h>
 #include <halo/core/error.h>
 #include <halo/nn/norm.h>
@@ -35,7 +36,7 @@ BatchNorm::BatchNorm(int64_t num_features, const BatchNormOptions& options)
 Tensor BatchNorm::forward(const Tensor& x) {
   const bool tracked = running_mean.defined();
   halo::BatchNormOptions options{.training = is_training() || !tracked, .momentum = momentum_, .eps = eps_};
-  const bool counts = is_training() && tracked;
+  const bool counts = is_training() && tracked && !is_recomputing();
   // The count is read only where it matters, since reading waits for a GPU.
   if (counts && !momentum_) options.batches_before = static_cast<int64_t>(num_batches_tracked.item());
   const Tensor y = batch_norm(x, running_mean, running_var, weight, bias, options);

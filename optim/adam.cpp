@@ -5,18 +5,19 @@
 namespace halo::optim {
 namespace {
 
-std::vector<ParamGroup<AdamOptions>> decoupled(const std::vector<ParamGroup<AdamWOptions>>& groups) {
-  std::vector<ParamGroup<AdamOptions>> result;
+/// Both kinds of options have the same members.
+template <class Options>
+std::vector<AdamUpdate> updates_of(const std::vector<ParamGroup<Options>>& groups, bool decoupled) {
+  std::vector<AdamUpdate> updates;
   for (const auto& [params, o] : groups) {
-    result.push_back({params,
-                      {.lr = o.lr,
+    updates.push_back({.lr = o.lr,
                        .beta1 = o.beta1,
                        .beta2 = o.beta2,
                        .eps = o.eps,
                        .weight_decay = o.weight_decay,
-                       .decoupled = true}});
+                       .decoupled = decoupled});
   }
-  return result;
+  return updates;
 }
 
 }  // namespace
@@ -25,13 +26,16 @@ Adam::Adam(const std::vector<Tensor>& params, const AdamOptions& options)
     : Adam(std::vector<ParamGroup<AdamOptions>>{{params, options}}) {}
 
 Adam::Adam(const std::vector<ParamGroup<AdamOptions>>& groups)
-    : Optimizer("Adam", params_of(groups), {"exp_avg", "exp_avg_sq"}), options_(options_of(groups)) {
-  for (AdamOptions& o : options_) {
-    if (!(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1)) {
-      fail("Adam: betas expected in [0, 1), got ", o.beta1, " and ", o.beta2);
+    : Adam("Adam", params_of(groups), updates_of(groups, false)) {}
+
+Adam::Adam(const char* name, const std::vector<std::vector<Tensor>>& params, std::vector<AdamUpdate> updates)
+    : Optimizer(name, params, {"exp_avg", "exp_avg_sq"}), updates_(std::move(updates)) {
+  for (AdamUpdate& u : updates_) {
+    if (!(u.beta1 >= 0 && u.beta1 < 1 && u.beta2 >= 0 && u.beta2 < 1)) {
+      fail(name, ": betas expected in [0, 1), got ", u.beta1, " and ", u.beta2);
     }
     register_options(
-        {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"eps", &o.eps}, {"weight_decay", &o.weight_decay}});
+        {{"lr", &u.lr}, {"beta1", &u.beta1}, {"beta2", &u.beta2}, {"eps", &u.eps}, {"weight_decay", &u.weight_decay}});
   }
 }
 
@@ -40,12 +44,13 @@ void Adam::update(int group, const std::vector<Slot*>& slots) {
   for (const Slot* slot : slots) {
     tensors.push_back({slot->param, slot->param.grad(), slot->state[0], slot->state[1], slot->step});
   }
-  ops::adam_step(options_[static_cast<std::size_t>(group)], tensors);
+  ops::adam_step(updates_[static_cast<std::size_t>(group)], tensors);
 }
 
 AdamW::AdamW(const std::vector<Tensor>& params, const AdamWOptions& options)
     : AdamW(std::vector<ParamGroup<AdamWOptions>>{{params, options}}) {}
 
-AdamW::AdamW(const std::vector<ParamGroup<AdamWOptions>>& groups) : Adam(decoupled(groups)) {}
+AdamW::AdamW(const std::vector<ParamGroup<AdamWOptions>>& groups)
+    : Adam("AdamW", params_of(groups), updates_of(groups, true)) {}
 
 }  // namespace halo::optim

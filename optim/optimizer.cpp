@@ -16,12 +16,19 @@ Optimizer::Optimizer(const char* name, const std::vector<std::vector<Tensor>>& g
       if (!param.defined() || !is_floating_point(param.dtype()) || !param.is_leaf()) {
         fail(name_, ": params expected floating leaves, got ", param.describe());
       }
+      check_dtype(param);
       for (const Slot& other : slots_) {
         if (other.param.is_same(param)) fail(name_, ": params expected each once, got ", param.describe(), " twice");
       }
       slots_.push_back({.param = param});
     }
   }
+}
+
+void Optimizer::check_dtype(const Tensor& param) const {
+  if (param.dtype() == DType::Float32 || param.dtype() == DType::Float64) return;
+  fail(name_, ": params expected float32 or float64, got ", param.describe(),
+       "; keep the weights in float32 and convert what should be short where it is used");
 }
 
 void Optimizer::register_options(const std::vector<Option>& options) {
@@ -51,6 +58,9 @@ void Optimizer::step() {
     for (std::size_t k = 0; k < group(i).params.size(); ++k) {
       Slot& slot = slots_[group(i).first_slot + k];
       if (!slot.param.grad().defined()) continue;
+      check_dtype(slot.param);
+      // The state follows a parameter that was moved or converted.
+      for (Tensor& t : slot.state) t = convert(t, slot.param.dtype(), slot.param.device());
       while (slot.state.size() < state_names_.size()) slot.state.push_back(zeros_like(slot.param));
       ++slot.step;
       ready.push_back(&slot);

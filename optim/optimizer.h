@@ -23,8 +23,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One update of every parameter that has a gradient. Move the module to its device and dtype before making the
-  /// optimiser: it holds the parameters themselves.
+  /// One update of every parameter that has a gradient. Parameters that were moved or converted since (Module::to) stay
+  /// its own, and their state follows.
   void step();
   /// Forgets the gradients of all parameters.
   void zero_grad();
@@ -86,6 +86,7 @@ class Optimizer {
     std::vector<Option> options{};
   };
   const Group& group(int index) const;
+  void check_dtype(const Tensor& param) const;
 
   std::string name_;
   std::vector<std::string> state_names_;

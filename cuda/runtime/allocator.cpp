@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <string>
 #include <string_view>
 
 #include "device.h"
@@ -27,15 +28,28 @@ bool caching() {
 }  // namespace
 
 void* GpuMemory::reserve(std::size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  if (limit > 0 && (size < 0 || size > limit - reserved_)) return nullptr;
   void* segment = nullptr;
   const cudaError_t status = cudaMalloc(&segment, bytes);
-  if (status == cudaSuccess) return segment;
+  if (status == cudaSuccess) {
+    segments_[segment] = size;
+    reserved_ += size;
+    return segment;
+  }
   if (status != cudaErrorMemoryAllocation) check(status, "cudaMalloc");
   cudaGetLastError();
   return nullptr;
 }
 
-void GpuMemory::release(void* segment) { cudaFree(segment); }
+void GpuMemory::release(void* segment) {
+  const auto found = segments_.find(segment);
+  if (found != segments_.end()) {
+    reserved_ -= found->second;
+    segments_.erase(found);
+  }
+  cudaFree(segment);
+}
 
 std::vector<Event> GpuMemory::fences(void* home) {
   std::vector<Event> fences;
@@ -60,9 +74,10 @@ void* CachingAllocator::allocate(std::size_t bytes) {
     if (block == nullptr) {
       std::size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
+      const std::string limit = memory_.limit > 0 ? concat(", limit ", memory_.limit) : "";
       fail<OutOfMemoryError>("allocate: cuda:", device_, " could not serve ", bytes, " bytes (", stats_.live_bytes,
-                             " in use by Halo, ", cache_.reserved_bytes() - cache_.handed_out_bytes(), " cached, ",
-                             free, " of ", total, " free)");
+                             " in use by Halo", limit, ", ", cache_.reserved_bytes() - cache_.handed_out_bytes(),
+                             " cached, ", free, " of ", total, " free)");
     }
     stats_.live_bytes += static_cast<int64_t>(bytes);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
@@ -87,7 +102,13 @@ MemoryStats CachingAllocator::stats() const {
   std::lock_guard lock(mutex_);
   MemoryStats stats = stats_;
   stats.cached_bytes = cache_.reserved_bytes() - cache_.handed_out_bytes();
+  stats.limit_bytes = memory_.limit;
   return stats;
+}
+
+void CachingAllocator::set_limit(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  memory_.limit = bytes;
 }
 
 void CachingAllocator::reset_peak() {

@@ -4,6 +4,7 @@
 #include <halo/core/allocator.h>
 
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "block_cache.h"
@@ -19,8 +20,12 @@ class GpuMemory {
   void release(void* segment);
   std::vector<Event> fences(void* home);
 
+  int64_t limit = 0;  ///< of the bytes reserved and not released; 0: none
+
  private:
   int device_;
+  int64_t reserved_ = 0;
+  std::unordered_map<void*, int64_t> segments_;  ///< their bytes
 };
 
 class CachingAllocator final : public Allocator {
@@ -32,6 +37,7 @@ class CachingAllocator final : public Allocator {
   MemoryStats stats() const override;
   void reset_peak() override;
   void release_cache() override;
+  void set_limit(int64_t bytes) override;
 
   /// Between these, blocks of `stream` stay reserved for the graph captured on it, and nothing waits for the GPU.
   void begin_capture(void* stream);

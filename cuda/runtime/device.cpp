@@ -75,6 +75,31 @@ void require_device(int device) {
   }
 }
 
+DeviceProperties properties(int device) {
+  require_device(device);
+  cudaDeviceProp found{};
+  check(cudaGetDeviceProperties(&found, device), "device properties");
+  const DeviceScope scope(device);
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "device memory");
+  return {.name = found.name,
+          .major = found.major,
+          .minor = found.minor,
+          .multi_processor_count = found.multiProcessorCount,
+          .total_memory = static_cast<int64_t>(total),
+          .free_memory = static_cast<int64_t>(free)};
+}
+
+int exchange_current_device(int device) {
+  require_device(device);
+  int previous = 0;
+  check(cudaGetDevice(&previous), "current device");
+  check(cudaSetDevice(device), "set device");
+  return previous;
+}
+
+void restore_current_device(int device) noexcept { cudaSetDevice(device); }
+
 DeviceScope::DeviceScope(int device) : device_(device) {
   int current = 0;
   check(cudaGetDevice(&current), "current device");

@@ -24,6 +24,16 @@ Registry& registry() {
   return *instance;
 }
 
+/// The answer of a query: "not ready" is no error for the next check to find.
+bool finished(cudaError_t status, const char* what) {
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  check(status, what);
+  return true;
+}
+
 void destroy_stream(int device, cudaStream_t stream) {
   {
     std::lock_guard lock(registry().mutex);
@@ -91,6 +101,12 @@ void synchronize_stream(int device, void* stream) {
   check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "synchronize stream");
 }
 
+bool stream_finished(int device, void* stream) {
+  require_device(device);
+  const DeviceScope scope(device);
+  return finished(cudaStreamQuery(static_cast<cudaStream_t>(stream)), "query stream");
+}
+
 void stream_wait(int device, void* stream, int other_device, void* other) {
   require_device(device);
   require_device(other_device);
@@ -99,6 +115,43 @@ void stream_wait(int device, void* stream, int other_device, void* other) {
   reached.record(static_cast<cudaStream_t>(other));
   const DeviceScope scope(device);
   check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), reached.handle()), "stream wait");
+}
+
+std::shared_ptr<void> create_event(int device) {
+  require_device(device);
+  const DeviceScope scope(device);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "create event");
+  return {event, [](void* handle) { cudaEventDestroy(static_cast<cudaEvent_t>(handle)); }};
+}
+
+void record_event(int device, void* event, void* stream) {
+  const DeviceScope scope(device);
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)), "record event");
+}
+
+bool event_reached(int device, void* event) {
+  const DeviceScope scope(device);
+  return finished(cudaEventQuery(static_cast<cudaEvent_t>(event)), "query event");
+}
+
+void synchronize_event(int device, void* event) {
+  const DeviceScope scope(device);
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "synchronize event");
+}
+
+void stream_wait_event(int device, void* stream, void* event) {
+  require_device(device);
+  const DeviceScope scope(device);
+  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event)), "stream wait");
+}
+
+double elapsed_between(int device, void* start, void* end) {
+  const DeviceScope scope(device);
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start), static_cast<cudaEvent_t>(end)),
+        "elapsed time");
+  return static_cast<double>(milliseconds);
 }
 
 }  // namespace halo::cuda

@@ -1,5 +1,6 @@
 #include <halo/autograd/arithmetic.h>
 #include <halo/autograd/causal_conv1d.h>
+#include <halo/autograd/checkpoint.h>
 #include <halo/autograd/concat.h>
 #include <halo/autograd/dropout.h>
 #include <halo/autograd/gated_long_conv.h>
@@ -140,6 +141,17 @@ HyenaLM::Branch HyenaLM::Block::step(const Branch& x, Tensor& residual, const Te
   return {mlp.forward_without_biases(hidden), mlp.fc2.bias};
 }
 
+HyenaLM::Branch HyenaLM::Block::checkpointed_step(const Branch& x, Tensor& residual, const Tensor& filter_hidden) {
+  const auto run = [this](const std::vector<Tensor>& in) {
+    Tensor stream = in[2];
+    const Branch added = step({in[0], in[1]}, stream, in[3]);
+    return std::vector<Tensor>{added.values, stream};
+  };
+  const std::vector<Tensor> results = checkpoint(run, {x.values, x.bias, residual, filter_hidden});
+  residual = results[1];
+  return {results[0], mlp.fc2.bias};
+}
+
 HyenaLM::Embeddings::Embeddings(const HyenaLMOptions& o)
     : word_embeddings(register_module("word_embeddings", nn::Embedding(vocabulary_rows(o), o.mixer.d_model))) {}
 
@@ -188,11 +200,19 @@ Tensor HyenaLM::hidden(const Tensor& ids) {
   std::vector<HyenaFilter*> filter_fns;
   for (Block* block : backbone_.layers) filter_fns.push_back(&block->mixer.filter_fn());
   std::vector<Tensor> filter_hidden(filter_fns.size());
-  if (grad_enabled()) filter_hidden = HyenaFilter::hidden(filter_fns, ids.size(1));
+  if (grad_enabled()) {
+    const auto run = [filter_fns, length = ids.size(1)](const std::vector<Tensor>&) {
+      return HyenaFilter::hidden(filter_fns, length);
+    };
+    filter_hidden = options_.checkpoint ? checkpoint(run, {}) : run({});
+  }
   Branch x{backbone_.embeddings.word_embeddings(ids)};
   Tensor residual;
   std::size_t layer = 0;
-  for (Block* block : backbone_.layers) x = block->step(x, residual, filter_hidden[layer++]);
+  for (Block* block : backbone_.layers) {
+    const Tensor& filter = filter_hidden[layer++];
+    x = options_.checkpoint ? block->checkpointed_step(x, residual, filter) : block->step(x, residual, filter);
+  }
   return add_and_norm(x, options_.resid_dropout, residual, backbone_.ln_f, is_training());
 }
 

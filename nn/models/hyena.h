@@ -126,6 +126,7 @@ struct HyenaLMOptions {
   double layer_norm_eps = 1e-5;
   bool tied_head = true;                 ///< the head's weight is the embedding's
   GeluForm activation = GeluForm::Tanh;  ///< of the MLPs
+  bool checkpoint = false;  ///< keep only what goes from block to block for backward, which runs them again
 };
 
 /// Token embedding, pre-norm blocks of Hyena and MLP around a residual stream kept in float32, final norm, head (tied
@@ -165,6 +166,8 @@ class HyenaLM : public nn::Module {
     Block(const HyenaLMOptions& options, double dropout);
     /// Adds `x` to `residual`, and returns what is to be added next.
     Branch step(const Branch& x, Tensor& residual, const Tensor& filter_hidden);
+    /// The same as a checkpoint.
+    Branch checkpointed_step(const Branch& x, Tensor& residual, const Tensor& filter_hidden);
     double dropout1, dropout2;
     HyenaOperator& mixer;
     nn::LayerNorm& norm1;

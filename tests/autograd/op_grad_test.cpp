@@ -58,6 +58,22 @@ const std::vector<OpCase>& op_cases() {
       {"gated_long_conv",
        {{2, 5, 6}, {6}, {6, 1, 3}, {6}, {2, 5}, {2}},
        [](const Tensors& in) { return gated_long_conv(in[0], in[1], in[2], in[3], in[4], in[5]); }},
+      {"avg_pool3d",
+       {{2, 2, 3, 5, 4}},
+       [](const Tensors& in) {
+         return avg_pool3d(in[0], {2, 3, 2}, {.stride = {1, 2, 1}, .padding = {1, 0, 1}});
+       }},
+      {"max_pool3d",
+       {{2, 2, 3, 5, 4}},
+       [](const Tensors& in) {
+         return max_pool3d(in[0], {2, 3, 2}, {.stride = {1, 2, 1}, .padding = {1, 1, 0}});
+       }},
+      {"long_conv_direct",
+       {{2, 3, 7}, {3, 4}, {3}, {2, 3, 7}, {2, 3, 7}},
+       [](const Tensors& in) { return long_conv_direct(in[0], in[1], in[2], {.gate_in = in[3], .gate_out = in[4]}); }},
+      {"long_conv_direct_two_sided",
+       {{2, 3, 5}, {3, 8}},
+       [](const Tensors& in) { return long_conv_direct(in[0], in[1], {}, {.causal = false}); }},
       {"matmul", {{3, 5}, {5, 2}}, [](const Tensors& in) { return matmul(in[0], in[1]); }},
       {"matmul_transposed",
        {{5, 3}, {2, 5}},

@@ -51,6 +51,107 @@ TEST_F(Gpu, MemoryIsCountedAndReused) {
   EXPECT_LT(memory.stats().cached_bytes, 4 << 20);
 }
 
+TEST_F(Gpu, IsDescribed) {
+  const DeviceProperties gpu = device_properties(Device::cuda());
+  EXPECT_EQ(gpu.name, cuda::describe(0));
+  EXPECT_GE(gpu.major, 8);
+  EXPECT_GT(gpu.multi_processor_count, 0);
+  EXPECT_GT(gpu.free_memory, 0);
+  EXPECT_GE(gpu.total_memory, gpu.free_memory);
+  message_of<DeviceError>([] { device_properties(Device::cuda(99)); });
+  message_of<DeviceError>([] { DeviceGuard guard(Device::cuda(99)); });
+  const DeviceGuard guard(Device::cuda(device_count() - 1));
+  const ProfilerRange range("halo");
+  EXPECT_EQ(ones({3}, {.device = Device::cuda()}).sum().item(), 3);  // Halo's functions do not look at it
+}
+
+TEST_F(Gpu, MemoryLimit) {
+  const Device gpu = Device::cuda();
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  empty_cache(gpu);
+  const MemoryStats start = memory_statistics(gpu);
+  set_memory_limit(gpu, start.live_bytes + start.cached_bytes + 100 * kMiB);
+  const auto bytes = [&](int64_t mib) { return empty({mib * kMiB}, {.dtype = uint8, .device = gpu}); };
+  const std::string text = message_of<OutOfMemoryError>([&] { bytes(120); });
+  EXPECT_NE(text.find("limit"), std::string::npos) << text;
+  { const Tensor fits = bytes(60); }
+  { const Tensor fits = bytes(90); }  // the 60 in the cache make room
+  EXPECT_EQ(memory_limit(gpu), memory_statistics(gpu).limit_bytes);
+  set_memory_limit(gpu, 0);
+  { const Tensor fits = bytes(120); }
+  reset_peak_memory(gpu);
+  EXPECT_EQ(memory_statistics(gpu).peak_bytes, memory_statistics(gpu).live_bytes);
+}
+
+TEST_F(Gpu, EventsWaitAndTakeTheTime) {
+  const Device gpu = Device::cuda();
+  const Stream side = Stream::create(gpu);
+  const Tensor a = randn({2048, 2048}, {.device = gpu});
+  Event start(gpu), end(gpu), ready(gpu);
+  EXPECT_TRUE(start.query());
+  ready.record();
+  ready.wait(side);
+  Tensor b = a;
+  {
+    const StreamGuard guard(side);
+    start.record();
+    for (int i = 0; i < 50; ++i) b = matmul(b, a) * 0.01;
+    end.record();
+  }
+  EXPECT_GT(start.elapsed_time(end), 0);
+  EXPECT_TRUE(end.query());
+  EXPECT_TRUE(side.query());
+  end.wait();
+  EXPECT_EQ(b.to(Device::cpu()).shape(), a.shape());
+  message_of([&] { (void)start.elapsed_time(Event(gpu)); });
+  message_of([&] { (void)start.elapsed_time(Event(Device::cpu())); });
+}
+
+/// Backward runs each operation on the stream of its forward, and what is not in order there waits.
+TEST_F(Gpu, BackwardCrossesStreams) {
+  const Device gpu = Device::cuda();
+  const Stream side = Stream::create(gpu);
+  const Tensor values = randn({1024, 1024}, {.device = gpu});
+  const auto gradient = [&](bool two_streams) {
+    const Tensor x = testing::leaf(values);
+    Tensor y = x * 0.5;
+    {
+      std::optional<StreamGuard> guard;
+      if (two_streams) guard.emplace(side);
+      if (two_streams) side.wait(Stream(gpu));
+      for (int i = 0; i < 20; ++i) y = matmul(y, values) * 0.03;
+    }
+    if (two_streams) Stream(gpu).wait(side);
+    (y * x).sum().backward();
+    return x.grad().to(Device::cpu());
+  };
+  const Tensor expected = gradient(false);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(same(gradient(true), expected));
+}
+
+TEST_F(Gpu, CheckpointsGiveTheSameBitsForLessMemory) {
+  const Device gpu = Device::cuda();
+  std::vector<std::vector<Tensor>> results;
+  std::vector<int64_t> kept;
+  for (bool checkpoint : {false, true}) {
+    manual_seed(3);
+    models::HyenaLM model(
+        {.mixer = {.d_model = 64, .l_max = 512, .dropout = 0.1}, .n_layer = 6, .checkpoint = checkpoint});
+    optim::AdamW optimizer(model.parameters());  // made before the move
+    model.to(gpu);
+    const Tensor ids = randint(0, 12, {4, 512}).to(gpu);
+    const int64_t before = memory_statistics(gpu).live_bytes;
+    const Tensor loss = cross_entropy(model(ids).flatten(0, 1), ids.flatten());
+    kept.push_back(memory_statistics(gpu).live_bytes - before);
+    loss.backward();
+    optimizer.step();
+    results.push_back({loss.detach().to(Device::cpu())});
+    for (const Tensor& p : model.parameters()) results.back().push_back(p.detach().to(Device::cpu()));
+  }
+  for (std::size_t i = 0; i < results[0].size(); ++i) EXPECT_TRUE(same(results[1][i], results[0][i])) << i;
+  EXPECT_LT(kept[1], kept[0] / 2);
+}
+
 TEST_F(Gpu, NewMemoryIsPoisoned) {
   const auto values = empty({1001}, {.device = Device::cuda()}).to_vector<float>();
   for (float v : values) ASSERT_TRUE(std::isnan(v));

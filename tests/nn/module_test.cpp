@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "tests/testing.h"
 
 namespace halo::testing {
@@ -63,6 +65,91 @@ TEST(Module, MovingKeepsReferencesAndTies) {
   EXPECT_TRUE(same(moved.first.weight.grad(), full({1}, 7, {.dtype = float64})));
   EXPECT_EQ(moved(full({1}, 1, {.dtype = float64})).item(), 83);
   message_of([&] { moved.to(int64); });
+}
+
+// An optimiser made before the move, and whoever else holds a parameter, go on with the same tensor.
+TEST(Module, MovingKeepsTheParametersThemselves) {
+  const auto train = [](bool before) {
+    manual_seed(4);
+    nn::Linear net(5, 3);
+    const Tensor held = net.weight;
+    std::optional<optim::AdamW> optimizer;
+    const auto make = [&] { optimizer.emplace(net.parameters(), optim::AdamWOptions{.lr = 0.1}); };
+    if (before) make();
+    net.to(float64);
+    if (!before) make();
+    EXPECT_TRUE(net.weight.is_same(held));
+    EXPECT_EQ(held.dtype(), float64);
+    const Tensor start = held.detach().clone(), x = randn({7, 5}, {.dtype = float64});
+    for (int i = 0; i < 3; ++i) {
+      optimizer->zero_grad();
+      mean(net(x) * net(x)).backward();
+      optimizer->step();
+    }
+    EXPECT_FALSE(same(held, start));
+    net.to(float32);  // after steps: their state follows
+    optimizer->zero_grad();
+    mean(net(x.to(float32))).backward();
+    optimizer->step();
+    return net.weight.detach();
+  };
+  EXPECT_TRUE(same(train(true), train(false)));
+}
+
+TEST(Module, GraphsFromBeforeAMoveAreRefused) {
+  Scale net(2);
+  const Tensor weight = net.weight, x = leaf(tensor({3}));
+  int calls = 0;
+  weight.register_hook([&](const Tensor&) { ++calls; });
+  const Tensor saved = net(x), unsaved = net(tensor({1})) + weight;
+  net.to(float64);
+  EXPECT_NE(message_of([&] { saved.backward(); }).find("changed in place"), std::string::npos);
+  EXPECT_NE(message_of([&] { unsaved.backward(); }).find("moved or converted"), std::string::npos);
+  EXPECT_EQ(calls, 1);
+  net(full({1}, 3, {.dtype = float64})).backward();
+  EXPECT_EQ(calls, 2);  // hooks stay
+  EXPECT_EQ(weight.grad().item(), 3);
+}
+
+TEST(Tensor, SetData) {
+  const Tensor x = leaf(tensor({1, 2})), other = x;
+  x.set_grad(tensor({5, 6}));
+  x.set_data(tensor({3, 4}));
+  EXPECT_TRUE(same(other.detach(), tensor({3, 4})));
+  EXPECT_TRUE(x.requires_grad());
+  EXPECT_TRUE(same(x.grad(), tensor({5, 6})));
+  x.set_data(from_vector<double>({7, 8}, {2}));
+  EXPECT_FALSE(x.grad().defined());  // it was of another dtype
+  (other * other).sum().backward();
+  EXPECT_TRUE(same(x.grad(), from_vector<double>({14, 16}, {2})));
+  EXPECT_NE(message_of([&] { x.set_data(tensor({1})); }).find("shape [2]"), std::string::npos);
+  EXPECT_THROW(x.set_data(from_vector<int64_t>({1, 2}, {2})), ArgumentError);
+  EXPECT_THROW((x * 2.0).set_data(x), ArgumentError);
+}
+
+TEST(Module, CheckpointsInOneLine) {
+  const auto train = [](int64_t segments) {
+    manual_seed(8);
+    nn::Sequential net;
+    for (int i = 0; i < 5; ++i)
+      net.push_back(nn::Linear(6, 6)), net.push_back(nn::GELU()), net.push_back(nn::Dropout());
+    const Tensor x = leaf(randn({4, 6}));
+    const Tensor y = segments == 0  ? net(x)
+                     : segments < 0 ? nn::checkpoint(net, x)
+                                    : checkpoint_sequential(net, segments, x);
+    y.sum().backward();
+    std::vector<Tensor> results{y.detach(), x.grad()};
+    for (const Tensor& p : net.parameters()) results.push_back(p.grad());
+    return results;
+  };
+  const auto plain = train(0);
+  for (int64_t segments : {-1, 1, 2, 4, 15, 40}) {
+    const auto got = train(segments);
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(same(got[i], plain[i])) << segments << " " << i;
+  }
+  nn::Sequential none;
+  message_of([&] { checkpoint_sequential(none, 0, tensor({1})); });
+  EXPECT_EQ(checkpoint_sequential(none, 3, tensor({1})).item(), 1);
 }
 
 TEST(Module, StateComesBackAndIsConverted) {

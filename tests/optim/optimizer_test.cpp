@@ -6,6 +6,7 @@ namespace halo::testing {
 namespace {
 
 using namespace optim;
+using Tensors = std::vector<Tensor>;
 
 const TensorOptions kDouble{.dtype = DType::Float64};
 
@@ -46,8 +47,9 @@ TEST(SGD, MomentumNesterovAndDecayByHand) {
 TEST(Adam, ByHand) {
   for (bool decoupled : {false, true}) {
     const Tensor p = with_grad({1}, {0.5});
-    const AdamOptions options{.lr = 0.1, .weight_decay = 0.1, .decoupled = decoupled};
-    Adam adam({p}, options);
+    const std::unique_ptr<Adam> adam =
+        decoupled ? std::make_unique<AdamW>(Tensors{p}, AdamWOptions{.lr = 0.1, .weight_decay = 0.1})
+                  : std::make_unique<Adam>(Tensors{p}, AdamOptions{.lr = 0.1, .weight_decay = 0.1});
     double value = 1, m = 0, v = 0;
     for (int t = 1; t <= 7; ++t) {
       const double upstream = std::sin(t);
@@ -62,7 +64,7 @@ TEST(Adam, ByHand) {
       v = 0.999 * v + 0.001 * g * g;
       const double m_hat = m / (1 - std::pow(0.9, t)), v_hat = v / (1 - std::pow(0.999, t));
       value -= 0.1 * m_hat / (std::sqrt(v_hat) + 1e-8);
-      adam.step();
+      adam->step();
       EXPECT_NEAR(p.item(), value, 1e-13) << t << decoupled;
     }
   }
@@ -73,6 +75,18 @@ TEST(Adam, AdamWHasPyTorchsDecay) {
   AdamW adamw({p}, {.lr = 0.5});
   adamw.step();
   EXPECT_NEAR(p.item(), 1 - 0.5 * 0.01, 1e-15);
+}
+
+TEST(Optimizer, HalfParametersAreRefusedAtOnce) {
+  const Tensor half = leaf(ones({3}).to(bfloat16));
+  EXPECT_NE(message_of([&] { SGD({half}); }).find("SGD: params expected float32 or float64, got bfloat16 [3]"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { AdamW({half}); }).find("AdamW"), std::string::npos);
+  const Tensor later = with_grad({1}, {1});
+  SGD sgd({later});
+  later.set_data(ones({1}).to(float16));
+  later.set_grad(ones({1}).to(float16));
+  EXPECT_NE(message_of([&] { sgd.step(); }).find("float16 [1]"), std::string::npos);
 }
 
 TEST(Optimizer, Float32AndStridedParameters) {
