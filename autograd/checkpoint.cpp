@@ -32,7 +32,7 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
   std::vector<Tensor> run(const std::vector<Tensor>& inputs);
   std::shared_ptr<SavedSlot> place(const Tensor& tensor);
   void note_leaf(const Tensor& leaf);
-  Tensor take(SavedSlot& slot);
+  Tensor value(SavedSlot& slot, bool drop);
 
  private:
   void run_again();
@@ -155,17 +155,16 @@ void CheckpointFrame::check_leaves() const {
   }
 }
 
-Tensor CheckpointFrame::take(SavedSlot& slot) {
+Tensor CheckpointFrame::value(SavedSlot& slot, bool drop) {
   const std::lock_guard lock(mutex_);
-  if (running_) return slot.value_;
-  if (!slot.value_.defined()) run_again();
-  return std::exchange(slot.value_, {});
+  if (!running_ && !slot.value_.defined()) run_again();
+  return drop && !running_ ? std::exchange(slot.value_, {}) : slot.value_;
 }
 
 void CheckpointFrame::run_again() {
   check_leaves();
   std::vector<Tensor> inputs;
-  for (const SavedTensor& input : inputs_) inputs.push_back(input.value("checkpoint"));
+  for (const SavedTensor& input : inputs_) inputs.push_back(input.value("checkpoint", false));
   // On the streams of the first run, in order with those that backward runs on.
   std::deque<StreamGuard> guards;
   std::vector<Stream> callers;
@@ -194,10 +193,10 @@ std::shared_ptr<SavedSlot> SavedSlot::place(const Tensor& tensor) {
   return scope == nullptr ? nullptr : scope->frame.place(tensor);
 }
 
-Tensor SavedSlot::take() {
-  Tensor value = view::alias(frame_->take(*this));
-  value.set_autograd_state(state_);
-  return value;
+Tensor SavedSlot::value(bool drop) {
+  Tensor result = view::alias(frame_->value(*this, drop));
+  result.set_autograd_state(state_);
+  return result;
 }
 
 void note_leaves(const std::vector<Tensor>& inputs) {

@@ -78,7 +78,7 @@ class Run {
         for (const Edge& next : node->next()) release_one(next, ready);
         continue;
       }
-      const std::vector<Tensor> grads = node->run(std::move(pending.grads), create_graph_);
+      const std::vector<Tensor> grads = node->run(std::move(pending.grads), create_graph_, keep_graph_);
       if (detect_anomaly()) check_for_nan(*node, grads);
       if (!keep_graph_) node->release();
       for (std::size_t i = 0; i < grads.size(); ++i) {

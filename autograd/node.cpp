@@ -67,7 +67,7 @@ int Node::add_output(const Tensor& output) {
   return static_cast<int>(outputs_.size()) - 1;
 }
 
-std::vector<Tensor> Node::run(std::vector<Tensor> grads, bool create_graph) const {
+std::vector<Tensor> Node::run(std::vector<Tensor> grads, bool create_graph, bool retain_graph) const {
   if (!backward_) {
     fail("backward: ", name_,
          " was already run backward and its saved tensors are gone; pass retain_graph = true the "
@@ -79,7 +79,7 @@ std::vector<Tensor> Node::run(std::vector<Tensor> grads, bool create_graph) cons
   for (std::size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) grads[i] = zeros(outputs_[i].shape, outputs_[i].options);
   }
-  std::vector<Tensor> result = backward_(grads, {*this, create_graph});
+  std::vector<Tensor> result = backward_(grads, {*this, create_graph, retain_graph});
   if (result.size() != next_.size()) {
     fail<InternalError>("backward: ", name_, " expected ", next_.size(), " gradients, made ", result.size());
   }
@@ -158,8 +158,8 @@ SavedTensor SavedTensor::output(const Tensor& tensor, int index) {
   return saved;
 }
 
-Tensor SavedTensor::value(const std::string& user) const {
-  if (slot_ != nullptr) return slot_->take();
+Tensor SavedTensor::value(const std::string& user, bool last) const {
+  if (slot_ != nullptr) return slot_->value(!last);
   if (!tensor_.defined()) return {};
   const uint64_t now = tensor_.storage()->version();
   if (now != version_) {
@@ -170,7 +170,7 @@ Tensor SavedTensor::value(const std::string& user) const {
 }
 
 Tensor SavedTensor::unpack(const BackwardContext& context) const {
-  const Tensor saved = value(context.node.name());
+  const Tensor saved = value(context.node.name(), !context.retain_graph);
   if (output_ < 0 || !saved.defined()) return saved;
   // Only a graph of the gradient needs to know that this value came from the node itself.
   Tensor result = view::alias(saved);

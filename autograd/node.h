@@ -32,6 +32,7 @@ struct Edge {
 struct BackwardContext {
   const Node& node;
   bool create_graph;
+  bool retain_graph;  ///< backward may come again
   /// Whether input `i` wants a gradient; an undefined tensor may be returned for one that does not.
   bool needs(std::size_t i) const;
 };
@@ -63,7 +64,7 @@ class Node : public std::enable_shared_from_this<Node> {
   const Stream& stream() const { return streams_.front(); }
 
   /// Runs the closure with the precision and stream in force when the node was made.
-  std::vector<Tensor> run(std::vector<Tensor> grads, bool create_graph) const;
+  std::vector<Tensor> run(std::vector<Tensor> grads, bool create_graph, bool retain_graph) const;
   /// What the hooks on an output make of its gradient, run likewise.
   Tensor run_hooks(int output, Tensor grad, bool create_graph) const;
   /// Drops the closure and what it saved, and the hooks.
@@ -114,8 +115,9 @@ class SavedTensor {
   bool defined() const { return tensor_.defined() || slot_ != nullptr; }
   /// @throws ArgumentError naming the operation, the tensor and both versions if it was changed in place.
   Tensor unpack(const BackwardContext& context) const;
-  /// The same of an input, for `user`, who is named in the error.
-  Tensor value(const std::string& user) const;
+  /// The same of an input, for `user`, who is named in the error. `last`: nobody asks again before the graph is
+  /// released.
+  Tensor value(const std::string& user, bool last) const;
 
  private:
   Tensor tensor_;

@@ -68,10 +68,11 @@ Tensor row_norm(const char* op, const RowNormProblem& problem, const Shape& para
   check_shape(op, "bias", bias, parameters);
   const NormResult result = ops::row_norm_forward(problem, input, weight, bias);
   return record(op, {input, weight, bias}, result.y,
-                [=, mean = result.mean, rstd = result.rstd, sx = SavedTensor(input), sw = SavedTensor(weight)](
-                    const Tensor& g, const BackwardContext& context) {
+                [=, sm = SavedTensor(result.mean), sr = SavedTensor(result.rstd), sx = SavedTensor(input),
+                 sw = SavedTensor(weight)](const Tensor& g, const BackwardContext& context) {
                   const Tensor x = sx.unpack(context), w = sw.unpack(context);
                   if (!context.create_graph || x.numel() == 0) {
+                    const Tensor mean = sm.unpack(context), rstd = sr.unpack(context);
                     return shaped(ops::row_norm_backward(problem, g, x, w, mean, rstd, wanted(context)), parameters);
                   }
                   const RowNormProblem& p = problem;
@@ -108,9 +109,10 @@ Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor&
   const NormResult result = ops::batch_norm_forward(problem, input, weight, bias, seen ? Tensor() : running_mean,
                                                     seen ? Tensor() : running_var);
   return record(op, {input, weight, bias}, result.y,
-                [problem, parameters, mean = result.mean, rstd = result.rstd, sx = SavedTensor(input),
-                 sw = SavedTensor(weight)](const Tensor& g, const BackwardContext& context) {
-                  const Tensor x = sx.unpack(context), w = sw.unpack(context);
+                [problem, parameters, sm = SavedTensor(result.mean), sr = SavedTensor(result.rstd),
+                 sx = SavedTensor(input), sw = SavedTensor(weight)](const Tensor& g, const BackwardContext& context) {
+                  const Tensor x = sx.unpack(context), w = sw.unpack(context), mean = sm.unpack(context),
+                               rstd = sr.unpack(context);
                   if (!context.create_graph || x.numel() == 0) {
                     return shaped(ops::batch_norm_backward(problem, g, x, w, mean, rstd, wanted(context)), parameters);
                   }

@@ -30,15 +30,14 @@ ResidualNormProblem checked_problem(const char* op, const Tensor& input, const T
 /// What backward of both functions keeps: the sum, which is the node's own output 0, and what was made from it.
 struct Saved {
   ResidualNormProblem problem;
-  SavedTensor sum, weight, bias;
-  Tensor mean, rstd;
+  SavedTensor sum, weight, bias, mean, rstd;
 
   Saved(const ResidualNormProblem& p, const ResidualNormResult& result, const Tensor& w, const Tensor& b)
       : problem(p), sum(SavedTensor::output(result.sum)), weight(w), bias(b), mean(result.mean), rstd(result.rstd) {}
 
-  /// The gradients of the five operands for those of sum and normed values.
-  Grads gradients(const Tensor& g_sum, const Tensor& g_normed, const BackwardContext& context) const {
-    const auto grads = ops::residual_norm_backward(problem, {sum.unpack(context), {}, mean, rstd},
+  /// The gradients of the five operands for those of sum and normed values. `x` is the sum.
+  Grads gradients(const Tensor& x, const Tensor& g_sum, const Tensor& g_normed, const BackwardContext& context) const {
+    const auto grads = ops::residual_norm_backward(problem, {x, {}, mean.unpack(context), rstd.unpack(context)},
                                                    weight.unpack(context), g_sum, g_normed);
     return {grads.sum, grads.x_bias, grads.sum, grads.weight, grads.bias};
   }
@@ -66,7 +65,7 @@ ResidualNormOutput residual_norm(const Tensor& input, const Tensor& input_bias, 
   record("residual_norm", {input, input_bias, residual, weight, bias}, {result.sum, result.y},
          [saved = Saved(problem, result, weight, bias)](const Grads& g, const BackwardContext& context) {
            if (context.create_graph) return saved.differentiable(g, {}, context);
-           return saved.gradients(g[0], g[1], context);
+           return saved.gradients(saved.sum.unpack(context), g[0], g[1], context);
          });
   return {result.sum, result.y};
 }
@@ -91,16 +90,15 @@ ResidualNormLinearOutput residual_norm_linear(const Tensor& input, const Tensor&
              const Grads& g, const BackwardContext& context) {
            const Tensor w = sw.unpack(context);
            if (context.create_graph) return saved.differentiable(g, w, context);
-           const Tensor up = view::reshape(g[1], {rows[0], w.size(0)});
+           const Tensor x = saved.sum.unpack(context), up = view::reshape(g[1], {rows[0], w.size(0)});
            Tensor w_grad;
            if (context.needs(5)) {
              const RowNormProblem norm{.rows = rows[0], .channels_per_row = rows[1], .eps = saved.problem.eps};
-             const Tensor normed = ops::row_norm_forward(norm, saved.sum.unpack(context), saved.weight.unpack(context),
-                                                         saved.bias.unpack(context))
-                                       .y;
+             const Tensor normed =
+                 ops::row_norm_forward(norm, x, saved.weight.unpack(context), saved.bias.unpack(context)).y;
              w_grad = ops::matmul(view::transpose(up, 0, 1), view::reshape(normed, rows));
            }
-           Grads grads = saved.gradients(g[0], ops::matmul(up, w), context);
+           Grads grads = saved.gradients(x, g[0], ops::matmul(up, w), context);
            grads.push_back(w_grad);
            return grads;
          });

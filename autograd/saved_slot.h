@@ -15,8 +15,8 @@ class SavedSlot {
  public:
   /// The place of `tensor` in the checkpoint that this thread is in; null where the tensor has to be kept itself.
   static std::shared_ptr<SavedSlot> place(const Tensor& tensor);
-  /// The value, with the history that it had. The slot keeps it no longer.
-  Tensor take();
+  /// The value, with the history that it had; made again if need be. `drop`: the slot lives on, but keeps it no longer.
+  Tensor value(bool drop);
 
  private:
   friend class CheckpointFrame;

@@ -113,6 +113,24 @@ TEST(Checkpoint, RunsTwiceForOneBackward) {
   EXPECT_EQ(runs, 4);
 }
 
+// Operations that ask for a saved value twice, or for many, cost one more run, not several; nested ones one a level.
+TEST(Checkpoint, RunsOnceMoreWhateverIsSaved) {
+  int outer = 0, inner = 0;
+  const Tensor x = leaf(randn({3, 5})), w = leaf(randn({4, 5}));
+  const auto f = [&](const Tensor& t) {
+    ++outer;
+    const auto g = [&](const Tensor& u) {
+      ++inner;
+      const auto [sum, projected] = residual_norm_linear(sin(u), {}, tanh(u), {}, {}, w);
+      return sum.sum() + projected.sum() + softmax(u * u, 1).select(1, 0).sum();
+    };
+    return checkpoint(g, exp(t)) + checkpoint(g, cos(t));
+  };
+  checkpoint(f, x).backward();
+  EXPECT_EQ(outer, 2);
+  EXPECT_EQ(inner, 6);  // in each run of the outer one two, and each of the two again
+}
+
 TEST(Checkpoint, GradientsOfWhatTheFunctionUses) {
   const Tensor x = tensor({1, 2}), w = leaf(tensor({3, 4}));  // only w wants a gradient
   const Tensor y = checkpoint([&](const Tensor& t) { return exp(t * w); }, x);
