@@ -123,7 +123,8 @@ def models(table):
     text = ["## Models and long convolution", "", "Both sides in one call, medians, loss and optimiser included; the models and "
             "steps are those of `bench/bench_models.cpp` and `bench/torch_models.py`, which checks that parameter counts agree. "
             "`hyena_dD_nN_LL_BB`: width, layers, length, batch; `long_conv_B_H_L`: batch, channels, length, beside the product "
-            "of transforms of twice the length; `conv_b1`: layers on one image (channels, size, kernel), replayed as graphs.", "",
+            "of transforms of twice the length; `conv_b1`: layers on one image (channels, size, kernel), replayed as graphs.",
+            f"{table['about'][0].upper()}{table['about'][1:]}." if table.get("about") else "", "",
             "| | | Halo | PyTorch | ratio |", "|---|---|---|---|---|"]
     for name, ours in table["halo"].items():
         layouts = [t for key, t in table.get("torch", {}).items() if key in (name, name.replace("_nchw", "_cl"))]

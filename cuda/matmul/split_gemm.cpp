@@ -18,7 +18,7 @@ namespace {
 /// the same rate here. The library's tiles are half empty where a product is narrow, and it splits the depth of one
 /// product but not that of a batch (eight of 64 x 64 with a depth of 131072 took 4 ms of it).
 double worth_milliseconds(const GemmProblem& p, int multiprocessors) {
-  constexpr double kFlopPerMs = 51e9, kBytesPerMs = 3.5e9, kLaunch = 0.004, kAhead = 1.3, kNarrow = 0.6;
+  constexpr double kFlopPerMs = 51e9, kBytesPerMs = 3.5e9, kLaunch = 0.008, kAhead = 1.3, kNarrow = 0.6;
   constexpr int64_t kTile = 64;
   const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), k = static_cast<double>(p.k);
   const auto batch = static_cast<double>(p.batch);

@@ -268,6 +268,7 @@ TEST_F(ConvKernels, MatchFloat64OnRandomProblems) {
   for (const Algorithm* algorithm : algorithms()) {  // one that no problem reaches must not pass for right
     const std::string kernel = algorithm->name;
     if (!device_traits().is_hopper() && kernel.starts_with("dense")) continue;
+    if (kernel == "depthwise half" || kernel == "widened") continue;  // of half types alone: NarrowConv
     for (const ConvPass pass : kPasses) {
       if (kernel == (pass == ConvPass::BackwardWeight ? "dense" : "dense_weight")) continue;
       for (const Precision precision : {Precision::Float32, Precision::TF32}) {

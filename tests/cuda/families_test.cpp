@@ -248,8 +248,9 @@ TEST_F(Gpu, Normalisation) {
     }
     compare("layer_norm", {x, randn(Shape{shape.back()}), randn(Shape{shape.back()})},
             with_gradients([&](const Tensors& t) { return layer_norm(t[0], {shape.back()}, t[1], t[2]); }), bounds);
+    // Of two values, normalised to -1 and 1, the gradient is what eps leaves of terms that cancel to five digits.
     compare("group_norm", {x, w, b}, with_gradients([&](const Tensors& t) { return group_norm(t[0], 3, t[1], t[2]); }),
-            bounds);
+            shape.rank() == 2 ? Bounds{3e-6, 1e-11} : bounds);
     if (shape.rank() > 2) {
       compare("instance_norm", {x, w}, with_gradients([&](const Tensors& t) { return instance_norm(t[0], t[1]); }),
               bounds);
