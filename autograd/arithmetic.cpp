@@ -110,8 +110,9 @@ bool holds(const Scalar& number) {
   constexpr auto kLargest = static_cast<int64_t>(std::numeric_limits<T>::max());
   if (number.integral) return number.integer >= kLowest && number.integer <= kLargest;
   // The bound behind the largest is a power of two, which a double has exactly.
+  constexpr int64_t kHalfBound = kLargest / 2 + 1;
   return number.real == std::trunc(number.real) && number.real >= static_cast<double>(kLowest) &&
-         number.real < 2 * static_cast<double>(kLargest / 2 + 1);
+         number.real < 2 * static_cast<double>(kHalfBound);
 }
 
 Tensor compare(BinaryOp op, const Tensor& a, const Scalar& b) {
