@@ -48,17 +48,9 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
 
 template <class T>
 void run_march(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const bool flipped = config.pass == ConvPass::BackwardInput;
   MarchParams<T> params;
-  params.source = static_cast<const T*>(flipped ? operands.y : operands.x);
-  params.weight = static_cast<const T*>(operands.w);
-  params.bias = flipped ? nullptr : static_cast<const T*>(operands.bias);
-  params.result = static_cast<T*>(flipped ? operands.x : operands.y);
-  params.flip = flipped;
-  if (!flipped) params.activation = config.activation;
+  set_operands<T>(params, problem, config, operands);
   params.geometry = march_geometry(problem, config.pass, sizeof(T));
-  params.channels = FastDivide(static_cast<uint32_t>(problem.out_channels));
-  params.multiplier = FastDivide(static_cast<uint32_t>(problem.out_channels_per_group()));
   launch_march(march_shape(problem), params, stream);
 }
 

@@ -32,6 +32,20 @@ struct MarchWeightParams {
   MarchGeometry geometry;
 };
 
+/// What forward and backward_input kernels are told of operands and channels, whatever their geometry.
+template <class T, class Params>
+void set_operands(Params& params, const ConvProblem& problem, const ConvConfig& config, const Operands& operands) {
+  const bool flipped = config.pass == ConvPass::BackwardInput;
+  params.source = static_cast<const T*>(flipped ? operands.y : operands.x);
+  params.weight = static_cast<const T*>(operands.w);
+  params.bias = flipped ? nullptr : static_cast<const T*>(operands.bias);
+  params.result = static_cast<T*>(flipped ? operands.x : operands.y);
+  params.flip = flipped;
+  if (!flipped) params.activation = config.activation;
+  params.channels = FastDivide(static_cast<uint32_t>(problem.out_channels));
+  params.multiplier = FastDivide(static_cast<uint32_t>(problem.out_channels_per_group()));
+}
+
 /// Whether kernels for these taps exist.
 bool taps_are_compiled(const MarchShape& shape);
 

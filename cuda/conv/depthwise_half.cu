@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "algorithms.h"
+#include "depthwise.h"
 #include "depthwise_half.h"
 #include "ordered_sum.cuh"
 
@@ -58,17 +59,9 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
     launch_half_weight(shape.march, params, stream);
     return ordered_sum<T>(problem, operands, static_cast<int>(params.geometry.splits), stream);
   }
-  const bool flipped = config.pass == ConvPass::BackwardInput;
   BandParams<T> params;
-  params.source = static_cast<const T*>(flipped ? operands.y : operands.x);
-  params.weight = static_cast<const T*>(operands.w);
-  params.bias = flipped ? nullptr : static_cast<const T*>(operands.bias);
-  params.result = static_cast<T*>(flipped ? operands.x : operands.y);
-  params.flip = flipped;
+  set_operands<T>(params, problem, config, operands);
   params.width = shape.width;
-  if (!flipped) params.activation = config.activation;
-  params.channels = FastDivide(static_cast<uint32_t>(problem.out_channels));
-  params.multiplier = FastDivide(static_cast<uint32_t>(problem.out_channels_per_group()));
   params.geometry = band_geometry(problem, config.pass);
   launch_bands(shape.march, params, stream);
 }

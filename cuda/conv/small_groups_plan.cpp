@@ -3,36 +3,15 @@
 #include <cmath>
 #include <functional>
 
-#include "../runtime/traits.h"
 #include "small_groups.h"
+#include "small_groups_limits.h"
 
 namespace halo::cuda::conv::small_groups {
 namespace {
 
-/// Bytes modulo 128 between channels: lanes of one operand are 8 positions of 4 channels, or 4 of 8.
-constexpr int kGatherBank = 32;
+/// As kGatherBank, where lanes are 4 positions of 8 channels.
 constexpr int kWeightBank = 16;
-constexpr int64_t kLargestExtent = int64_t{1} << 30;
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
-
-/// What the plans must fit and fill.
-DeviceTraits device_limits() {
-  constexpr std::size_t kStatic = 256;  // no more than this is declared in the kernels
-  DeviceTraits limits = device_traits();
-  limits.block_memory -= kStatic;
-  return limits;
-}
-
-int to_int(int64_t value) { return static_cast<int>(value); }
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int reach(const AxisTaps& taps, int phases) {
-  int most = 0;
-  for (int phase = 0; phase < phases; ++phase) {
-    for (int i = 0; i < taps.count[phase]; ++i) most = std::max(most, taps.offset[phase][i]);
-  }
-  return most;
-}
 
 /// Threads own `positions` and read the box of `channels` planes; `bank`: see row_box.
 GroupTile group_tile(const GroupProblem& g, const int (&positions)[3], int channels, std::size_t element_size,
@@ -58,12 +37,6 @@ GroupTile gradient_tile(const GroupProblem& g, const GroupTile& x, int channels,
 
 /// Warp instructions to fill a tile: half a warp instruction an instruction, the rest by the copy engine.
 double fill_instructions(const GroupTile& tile) { return 1000 + 14.0 * tile.box.rows(); }
-
-/// Blocks a multiprocessor holds.
-double resident_blocks(const DeviceTraits& limits, std::size_t shared_bytes, int warps) {
-  return std::min(std::floor(double(limits.block_memory + 1024) / double(shared_bytes + 1024)),
-                  std::floor(16.0 / warps));
-}
 
 /// Cycles for one tile. Fitted to 1,000 plans on an H200: the copies of a tile hardly overlap the products of another,
 /// since the same warps issue both; a single tile in shared memory also waits for its first row.
