@@ -1,7 +1,6 @@
 // Every convolution kernel that dispatch may choose, against plain loops in float64 on the same GPU.
 #include <halo/cuda/conv/dense_launch.h>
 #include <halo/cuda/conv/dispatch.h>
-#include <halo/cuda/conv/portable.h>
 #include <halo/cuda/launch.h>
 #include <halo/cuda/runtime/traits.h>
 
@@ -14,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "random_problems.h"
 #include <gtest/gtest.h>
 
 namespace halo::cuda::conv {
@@ -129,41 +129,6 @@ double relative_error(const Values& got, const std::vector<double>& expected) {
   return norm == 0 ? (error == 0 ? 0 : std::numeric_limits<double>::infinity()) : std::sqrt(error / norm);
 }
 
-/// Problems whose extents all differ and are mostly prime: every rank, stride, dilation, grouping and padding crossed.
-std::vector<ConvProblem> problems(int count, unsigned seed) {
-  std::vector<ConvProblem> result;
-  std::mt19937 generator(seed);
-  const auto pick = [&](std::initializer_list<int64_t> from) { return from.begin()[generator() % from.size()]; };
-  while (static_cast<int>(result.size()) < count) {
-    const int rank = 1 + static_cast<int>(generator() % 3);
-    const int64_t groups = pick({1, 1, 1, 1, 2, 3});
-    const int64_t in = groups * pick({1, 3, 5, 8, 12, 16, 19, 32, 40}),
-                  out = groups * pick({1, 3, 7, 8, 16, 24, 33, 64, 97});
-    std::vector<int64_t> x{pick({1, 2, 3}), in};
-    const bool transposed = generator() % 2 == 0;
-    std::vector<int64_t> w = transposed ? std::vector{in, out / groups} : std::vector{out, in / groups};
-    ConvOptions options;
-    options.groups = groups;
-    for (int axis = 0; axis < rank; ++axis) {
-      x.push_back(rank == 1   ? pick({1, 7, 130, 389, 1021})
-                  : rank == 2 ? pick({1, 5, 13, 31, 67})
-                              : pick({1, 3, 7, 11, 18}));
-      w.push_back(pick({1, 2, 3, 3, 4, 5, 7}));
-      options.stride.push_back(pick({1, 1, 1, 2, 3, 4}));
-      options.padding.push_back(pick({0, 0, 1, 2, 3}));
-      options.padding_after.push_back(pick({0, 1, 2}));
-      options.dilation.push_back(pick({1, 1, 1, 2, 3}));
-    }
-    if (generator() % 2 == 0) x.back() = (x.back() + 3) / 4 * 4;  // rows that the copy engine can bring
-    try {
-      result.push_back(transposed ? ConvProblem::transposed("test", x, w, options)
-                                  : ConvProblem::conv("test", x, w, options));
-    } catch (const ArgumentError&) {  // the kernel does not fit the padded input: draw again
-    }
-  }
-  return result;
-}
-
 constexpr ConvPass kPasses[] = {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight};
 
 constexpr double kTf32Bound = 1.2e-3;
@@ -187,57 +152,6 @@ void for_each_supported(const ConvProblem& problem, const F& f) {
         config.alignment = 16;
         if (algorithm->supports(problem, config)) f(*algorithm, pass, precision);
       }
-    }
-  }
-}
-
-/// Each position of one axis of the target meets, through its phase or group, every tap that the definition gives it.
-void expect_all_taps(const Sizes& sizes, int axis, bool forward, const std::vector<PortableAxis>& phases) {
-  const int64_t source = forward ? sizes.input[axis] : sizes.output[axis];
-  const int64_t target = forward ? sizes.output[axis] : sizes.input[axis];
-  std::vector<int> met(static_cast<std::size_t>(target * sizes.kernel[axis]));
-  for (const PortableAxis& a : phases) {
-    for (int q = 0; q < a.positions; ++q) {
-      for (int j = 0; j < a.group; ++j) {
-        const int64_t to = q * int64_t{a.out_step} + a.origin + j;
-        for (int v = 0; v < a.taps; ++v) {
-          const int64_t from = q * int64_t{a.in_step} + a.shift + v * a.shift_step;
-          const int k = portable_kernel_tap(sizes, axis, a, j, v, forward);
-          if (k < 0 || to >= target || from < 0 || from >= source) continue;
-          const int64_t i = forward ? from : to, o = forward ? to : from;
-          EXPECT_EQ(i, o * sizes.stride[axis] + k * sizes.dilation[axis] - sizes.padding[axis]);
-          ++met[static_cast<std::size_t>(to * sizes.kernel[axis] + k)];
-        }
-      }
-    }
-  }
-  for (int64_t to = 0; to < target; ++to) {
-    for (int64_t k = 0; k < sizes.kernel[axis]; ++k) {
-      bool there = false;
-      for (int64_t from = 0; from < source; ++from) {
-        const int64_t i = forward ? from : to, o = forward ? to : from;
-        there = there || i == o * sizes.stride[axis] + k * sizes.dilation[axis] - sizes.padding[axis];
-      }
-      EXPECT_EQ(met[static_cast<std::size_t>(to * sizes.kernel[axis] + k)], there ? 1 : 0);
-    }
-  }
-}
-
-TEST(PortableAxis, EveryTapIsMetOnce) {  // needs no GPU
-  for (const ConvProblem& problem : problems(60, 14)) {
-    const Sizes sizes(problem);
-    for (int axis = 0; axis < 3; ++axis) {
-      if (sizes.input[axis] > 150) continue;
-      std::vector<PortableAxis> phases;
-      const int stride = static_cast<int>(sizes.stride[axis]);
-      for (int residue = 0; residue < stride; ++residue) phases.push_back(portable_axis(sizes, axis, residue, false));
-      expect_all_taps(sizes, axis, false, phases);
-      expect_all_taps(sizes, axis, true, {portable_axis(sizes, axis, 0, true)});
-      for (const int group : {2, 4}) {
-        expect_all_taps(sizes, axis, false, {portable_grouped_axis(sizes, axis, group * stride, false)});
-        expect_all_taps(sizes, axis, true, {portable_grouped_axis(sizes, axis, group, true)});
-      }
-      EXPECT_FALSE(HasFailure()) << problem.str();
     }
   }
 }

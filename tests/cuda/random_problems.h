@@ -1,0 +1,49 @@
+// Convolutions for tests of kernels.
+#pragma once
+
+#include <halo/core/error.h>
+#include <halo/ops/conv_problem.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <vector>
+
+namespace halo::cuda::conv {
+
+/// Problems whose extents all differ and are mostly prime: every rank, stride, dilation, grouping and padding crossed.
+inline std::vector<ConvProblem> problems(int count, unsigned seed) {
+  std::vector<ConvProblem> result;
+  std::mt19937 generator(seed);
+  const auto pick = [&](std::initializer_list<int64_t> from) { return from.begin()[generator() % from.size()]; };
+  while (static_cast<int>(result.size()) < count) {
+    const int rank = 1 + static_cast<int>(generator() % 3);
+    const int64_t groups = pick({1, 1, 1, 1, 2, 3});
+    const int64_t in = groups * pick({1, 3, 5, 8, 12, 16, 19, 32, 40}),
+                  out = groups * pick({1, 3, 7, 8, 16, 24, 33, 64, 97});
+    std::vector<int64_t> x{pick({1, 2, 3}), in};
+    const bool transposed = generator() % 2 == 0;
+    std::vector<int64_t> w = transposed ? std::vector{in, out / groups} : std::vector{out, in / groups};
+    ConvOptions options;
+    options.groups = groups;
+    for (int axis = 0; axis < rank; ++axis) {
+      x.push_back(rank == 1   ? pick({1, 7, 130, 389, 1021})
+                  : rank == 2 ? pick({1, 5, 13, 31, 67})
+                              : pick({1, 3, 7, 11, 18}));
+      w.push_back(pick({1, 2, 3, 3, 4, 5, 7}));
+      options.stride.push_back(pick({1, 1, 1, 2, 3, 4}));
+      options.padding.push_back(pick({0, 0, 1, 2, 3}));
+      options.padding_after.push_back(pick({0, 1, 2}));
+      options.dilation.push_back(pick({1, 1, 1, 2, 3}));
+    }
+    if (generator() % 2 == 0) x.back() = (x.back() + 3) / 4 * 4;  // rows that the copy engine can bring
+    try {
+      result.push_back(transposed ? ConvProblem::transposed("test", x, w, options)
+                                  : ConvProblem::conv("test", x, w, options));
+    } catch (const ArgumentError&) {  // the kernel does not fit the padded input: draw again
+    }
+  }
+  return result;
+}
+
+}  // namespace halo::cuda::conv
