@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What takes too long for every push: undefined behaviour and data races under all tests, line coverage, an hour of fuzzing,
-# documentation. Leaves its results in docs/verification.md. scripts/check.sh STEP... runs these steps alone and leaves no record.
+# clang-tidy's analyzer across functions, documentation. Leaves its results in docs/verification.md. scripts/check.sh STEP... runs
+# these steps alone and leaves no record.
 source "$(dirname "$0")/setup.sh"
 source scripts/record.sh
 need "${build_packages[@]}" libgtest-dev clang gcovr qemu-user
@@ -32,10 +33,11 @@ header() {  # what including everything costs who includes it
     seconds=$( { time echo '#include <halo/halo.h>' | c++ -std=c++20 -fsyntax-only -Ibuild-static/include -x c++ -; } 2>&1) &&
     echo "halo.h: $seconds s" && awk "BEGIN {exit !($seconds < 2)}"
 }
+analysis() { configure_static && scripts/tidy.sh build-static && echo "no finding"; }
 documentation() { scripts/check_docs.sh; }
 
 whole=0
-[ $# -gt 0 ] || { whole=1; set -- ubsan tsan coverage static_library header fuzzing documentation; }
+[ $# -gt 0 ] || { whole=1; set -- ubsan tsan coverage static_library header analysis fuzzing documentation; }
 begin_record "CPU checks (scripts/check.sh)" "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs), $(nproc) cores, $(c++ --version | head -n 1)"
 for step in "$@"; do run_step "$step" "$step"; done
 [ $whole -eq 0 ] || end_record
