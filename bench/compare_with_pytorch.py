@@ -5,11 +5,12 @@
 
 Both sides run the same way: fresh random data, one run captured in a CUDA graph and replayed (inputs flushed from L2 where
 they would fit; 20 runs a graph and a warm L2 for the batch-1 layers `b1_*`, whose forward finds the weights laid out, as
-inference keeps them), medians of at least five replays. PyTorch runs contiguous and
-channels_last; its figure is the better layout. A layout that the problem file's own times show to be slower than the other by a
-third or more is left out. cuDNN's search among ten plans, PyTorch's own limit, can take a minute for one problem. So where the
-problem file knows what a whole search found on such a GPU, cuDNN's own first choice is timed; if that is slower, the best of four
-plans; and if that is slower too, PyTorch is credited with the file's time ("torch_recalled"). --full searches always. Errors are relative Frobenius errors of sampled outputs against float64.
+inference keeps them), medians of at least five replays. PyTorch runs contiguous and channels_last; its figure is the better
+layout. A layout that the problem file's own times show to be slower than the other by a third or more is left out. cuDNN's
+search among ten plans, PyTorch's own limit, can take a minute for one problem. So where the problem file knows what a whole
+search found on such a GPU, cuDNN's own first choice is timed; if that is slower, the best of four plans; and if that is slower
+too, PyTorch is credited with the file's time ("torch_recalled"). --full searches always.
+Errors are relative Frobenius errors of sampled outputs against float64.
 Rows are kept problem by problem. Several GPUs: one call each, with part of the problems and the same result file.
 """
 import argparse
