@@ -3,9 +3,13 @@
 //
 // Limits: see dense_weight.cuh. Hopper only. Groups need at least 8 channels on each side: below that most of a 64x8
 // product would be zeros, and the problem is bound by memory anyway.
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <mutex>
 
+#include "../device/fast_divide.h"
+#include "../device/grid_order.cuh"
 #include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
@@ -17,8 +21,8 @@ namespace {
 
 static_assert(kMostPartialSums * sizeof(double) <= kWorkspaceCap);
 
-constexpr int kLanes = 32;
-constexpr int kParts = 8;  ///< threads that share one element's splits
+constexpr int kThreads = 256;
+constexpr int kMostParts = 8;  ///< threads that share one element's splits
 
 /// One element of the weight gradient by plain multiply-adds, shared by the threads of a block.
 struct PlainWeightSum {
@@ -44,48 +48,105 @@ struct PlainWeightSum {
   }
 };
 
-/// weight[...] = the splits' sums, in float64: part p takes splits p, p + 8, ..., then the parts in order. A sum that
-/// is not finite is computed again: parts of its operands may have overflowed, or infinities met zeros that stand for
-/// padding or for positions that do not exist.
-__global__ void __launch_bounds__(kLanes* kParts)
+/// weight[...] = the splits' sums, in float64: part p of blockDim.y takes splits p, p + blockDim.y, ..., then the parts
+/// in order. A sum that is not finite is computed again: parts of its operands may have overflowed, or infinities met
+/// zeros that stand for padding or for positions that do not exist.
+__global__ void __launch_bounds__(kThreads)
     add_splits(const __grid_constant__ DenseWeightGeometry geometry, const double* partial, bool swapped, float* weight,
                const __grid_constant__ PlainWeightSum plain) {
-  __shared__ double sums[kParts][kLanes];
+  __shared__ double sums[kThreads];
+  __shared__ uint32_t again[kThreads / 32];  // bit i of word j: element first + 32 j + i
+  const auto lanes = static_cast<int>(blockDim.x), parts = static_cast<int>(blockDim.y);
+  const auto lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
   const int64_t count = static_cast<int64_t>(geometry.groups) * geometry.columns * geometry.rows;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kLanes, index = first + threadIdx.x;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * lanes, index = first + lane;
+  device::wait_for_previous_grid();
   double sum = 0.0;
   if (index < count) {
 #pragma unroll 4
-    for (int split = threadIdx.y; split < geometry.splits; split += kParts) sum += partial[split * count + index];
+    for (int split = part; split < geometry.splits; split += parts) sum += partial[split * count + index];
   }
-  sums[threadIdx.y][threadIdx.x] = sum;
+  const int thread = part * lanes + lane;
+  sums[thread] = sum;
   __syncthreads();
-  bool finite = true;
-  if (threadIdx.y == 0 && index < count) {
-    for (int part = 1; part < kParts; ++part) sum += sums[part][threadIdx.x];
-    finite = isfinite(static_cast<float>(sum));
-    weight[dense_weight_element(geometry, swapped, index)] = static_cast<float>(sum);
+  if (part == 0) {
+    bool finite = true;
+    if (index < count) {
+      for (int other = 1; other < parts; ++other) sum += sums[other * lanes + lane];
+      finite = isfinite(static_cast<float>(sum));
+      weight[dense_weight_element(geometry, swapped, index)] = static_cast<float>(sum);
+    }
+    const uint32_t mine = __ballot_sync(~0u, !finite);
+    if (lane % 32 == 0) again[lane / 32] = mine;
   }
-  __shared__ uint32_t again;  // bit i: element first + i
-  const uint32_t lanes = __ballot_sync(~0u, !finite);
-  if (threadIdx.y == 0 && threadIdx.x == 0) again = lanes;
   __syncthreads();
-  const int thread = threadIdx.y * kLanes + threadIdx.x;
-  for (uint32_t rest = again; rest != 0; rest &= rest - 1) {
-    const int64_t element = dense_weight_element(geometry, swapped, first + __ffs(static_cast<int>(rest)) - 1);
-    __syncthreads();
-    sums[threadIdx.y][threadIdx.x] = plain.part(element, thread, kLanes * kParts);
-    __syncthreads();
-    if (thread != 0) continue;
-    float total = 0.0f;
-    for (const auto& part : sums)
-      for (double value : part) total += static_cast<float>(value);
-    weight[element] = total;
+  for (int word = 0; word < lanes / 32; ++word) {
+    for (uint32_t rest = again[word]; rest != 0; rest &= rest - 1) {
+      const int64_t bad = first + word * 32 + __ffs(static_cast<int>(rest)) - 1;
+      const int64_t element = dense_weight_element(geometry, swapped, bad);
+      __syncthreads();
+      sums[thread] = plain.part(element, thread, kThreads);
+      __syncthreads();
+      if (thread != 0) continue;
+      float total = 0.0f;
+      for (double value : sums) total += static_cast<float>(value);
+      weight[element] = total;
+    }
   }
 }
 
+/// Rows of `width` words as rows of `pitch`, a multiple of 4, with zeros behind them.
+__global__ void __launch_bounds__(kThreads)
+    pad_rows(const float* from, float4* to, int64_t quads, int width, const __grid_constant__ FastDivide row_quads) {
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < quads; i += int64_t{gridDim.x} * kThreads) {
+    uint32_t quad;
+    const int64_t row = row_quads.divide(static_cast<uint32_t>(i), quad);
+    const int column = static_cast<int>(quad) * 4;
+    const float* own = from + row * width + column;
+    float4 value;
+    value.x = column < width ? own[0] : 0.0f;
+    value.y = column + 1 < width ? own[1] : 0.0f;
+    value.z = column + 2 < width ? own[2] : 0.0f;
+    value.w = column + 3 < width ? own[3] : 0.0f;
+    to[i] = value;
+  }
+}
+
+/// How a problem runs: as it is, or on copies of its operands with rows of whole 16 bytes.
+struct Road {
+  ConvProblem problem;
+  DenseWeightPlan plan;
+  std::size_t x_copy = 0, y_copy = 0;  ///< bytes; 0: the operand as it is
+
+  static std::size_t round_up(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+  std::size_t partial_bytes() const { return round_up(plan.workspace_bytes); }
+  std::size_t workspace_bytes() const { return partial_bytes() + x_copy + y_copy; }
+};
+
+/// The same sum over wider rows: the upstream gradient is zero there, and so is x.
+Road road_over_copies(const ConvProblem& problem, bool split, bool aligned, int multiprocessors) {
+  constexpr double kBytesPerMs = 3e9, kLaunchMs = 0.003;
+  Road road{problem, {}};
+  double ms = 0;
+  const auto widen = [&](int64_t& width, auto numel) -> std::size_t {
+    if (aligned && width % 4 == 0) return 0;
+    const auto before = static_cast<std::size_t>((road.problem.*numel)()) * sizeof(float);
+    width = (width + 3) / 4 * 4;
+    const auto after = static_cast<std::size_t>((road.problem.*numel)()) * sizeof(float);
+    ms += static_cast<double>(before + after) / kBytesPerMs + kLaunchMs;
+    return Road::round_up(after);
+  };
+  road.x_copy = widen(road.problem.input[2], &ConvProblem::x_numel);
+  road.y_copy = widen(road.problem.output[2], &ConvProblem::y_numel);
+  if (road.x_copy + road.y_copy == 0 || road.x_copy + road.y_copy > kWorkspaceCap) return road;
+  road.plan = plan_dense_weight(road.problem, split, true, multiprocessors);
+  road.plan.valid = road.plan.valid && road.workspace_bytes() <= kWorkspaceCap;
+  road.plan.milliseconds += ms;
+  return road;
+}
+
 /// Plans are remembered: finding one costs tens of microseconds.
-const DenseWeightPlan& plan_for(const ConvProblem& problem, const ConvConfig& config) {
+const Road& road_for(const ConvProblem& problem, const ConvConfig& config) {
   struct Key {
     ConvProblem problem;
     bool split, aligned;
@@ -93,30 +154,45 @@ const DenseWeightPlan& plan_for(const ConvProblem& problem, const ConvConfig& co
     bool operator==(const Key&) const = default;
   };
   static std::mutex mutex;
-  static std::multimap<std::size_t, std::pair<Key, DenseWeightPlan>> plans;
+  static std::multimap<std::size_t, std::pair<Key, Road>> roads;
   const Key key{problem, config.precision == Precision::Float32, config.alignment >= 16,
                 device_traits().multiprocessors};
   const std::size_t hash = hash_value(problem);
   const std::lock_guard lock(mutex);
-  for (auto [entry, end] = plans.equal_range(hash); entry != end; ++entry)
+  for (auto [entry, end] = roads.equal_range(hash); entry != end; ++entry)
     if (entry->second.first == key) return entry->second.second;
-  const DenseWeightPlan plan = plan_dense_weight(problem, key.split, key.aligned, key.multiprocessors);
-  return plans.emplace(hash, std::pair(key, plan))->second.second;
+  Road road{problem, plan_dense_weight(problem, key.split, key.aligned, key.multiprocessors)};
+  const Road copies = road_over_copies(problem, key.split, key.aligned, key.multiprocessors);
+  if (copies.plan.valid && (!road.plan.valid || copies.plan.milliseconds < road.plan.milliseconds)) road = copies;
+  return roads.emplace(hash, std::pair(key, road))->second.second;
 }
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight || config.dtype != DType::Float32) return false;
   if (!device_traits().is_hopper()) return false;
   if (problem.groups > 1 && (problem.in_channels_per_group() < 8 || problem.out_channels_per_group() < 8)) return false;
-  return plan_for(problem, config).valid;
+  return road_for(problem, config).plan.valid;
 }
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_for(problem, config).workspace_bytes;
+  return road_for(problem, config).workspace_bytes();
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_for(problem, config).milliseconds;
+  return road_for(problem, config).plan.milliseconds;
+}
+
+/// The operand, or its copy with rows of `pitch` words, which it makes at `to`.
+const float* with_rows(const void* operand, int64_t numel, int64_t width, int64_t pitch, std::byte* to,
+                       std::size_t copy_bytes, cudaStream_t stream) {
+  const auto* from = static_cast<const float*>(operand);
+  if (copy_bytes == 0) return from;
+  const int64_t quads = numel / width * pitch / 4;
+  constexpr int64_t kMostBlocks = 132 * 16;
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>((quads + kThreads - 1) / kThreads, kMostBlocks));
+  launch("dense_weight rows", pad_rows, dim3(blocks), dim3(kThreads), 0, stream, from, reinterpret_cast<float4*>(to),
+         quads, static_cast<int>(width), FastDivide(static_cast<uint32_t>(pitch / 4)));
+  return reinterpret_cast<const float*>(to);
 }
 
 template <bool Split>
@@ -139,17 +215,26 @@ void accumulate(const DenseWeightPlan& plan, const float* gathered, const float*
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const DenseWeightPlan& plan = plan_for(problem, config);
+  const Road& road = road_for(problem, config);
+  const DenseWeightPlan& plan = road.plan;
   const DenseWeightGeometry& g = plan.geometry;
+  auto* copies = static_cast<std::byte*>(operands.workspace) + road.partial_bytes();
   const auto* x = static_cast<const float*>(operands.x);
   const auto* y = static_cast<const float*>(operands.y);
+  const float* x_rows =
+      with_rows(x, problem.x_numel(), problem.input[2], road.problem.input[2], copies, road.x_copy, stream);
+  const float* y_rows = with_rows(y, problem.y_numel(), problem.output[2], road.problem.output[2], copies + road.x_copy,
+                                  road.y_copy, stream);
   auto* partial = static_cast<double*>(operands.workspace);
   const auto& enqueue = plan.split ? accumulate<true> : accumulate<false>;
-  enqueue(plan, plan.swapped ? y : x, plan.swapped ? x : y, partial, stream);
+  enqueue(plan, plan.swapped ? y_rows : x_rows, plan.swapped ? x_rows : y_rows, partial, stream);
   const int64_t count = int64_t{g.groups} * g.columns * g.rows;
-  launch("dense_weight_splits", add_splits, dim3(static_cast<unsigned>((count + kLanes - 1) / kLanes)),
-         dim3(kLanes, kParts), 0, stream, g, partial, plan.swapped, static_cast<float*>(operands.w),
-         PlainWeightSum{Sizes(problem), x, y});
+  int parts = 1;
+  while (parts < kMostParts && 2 * parts <= g.splits) parts *= 2;
+  const int lanes = kThreads / parts;
+  launch_early("dense_weight_splits", add_splits, dim3(static_cast<unsigned>((count + lanes - 1) / lanes)),
+               dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(parts)), 0, stream, g, partial, plan.swapped,
+               static_cast<float*>(operands.w), PlainWeightSum{Sizes(problem), x, y});
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 // back).
 #pragma once
 
+#include "../device/grid_order.cuh"
 #include "../launch.h"
 #include "dense_weight_consumer.cuh"
 #include "dense_weight_convert.cuh"
@@ -39,6 +40,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) accumulate(const __grid_con
   extern __shared__ __align__(1024) unsigned char memory[];
   const Block block(p.geometry, Tile::kColumns);
   const Shared shared(p.geometry, memory);
+  device::release_next_grid();
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < kMaxStages; ++slot) {
       barrier_init(shared.lines_ready(slot), 1);

@@ -158,12 +158,11 @@ struct DenseWeightPlan {
 /// begin at multiples of 16 bytes.
 DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool aligned, int multiprocessors);
 
-/// Where element `index` of [group][column][row] lies in the weight gradient.
+/// Where element `index` (below kMostPartialSums) of [group][column][row] lies in the weight gradient.
 HALO_HOST_DEVICE inline int64_t dense_weight_element(const DenseWeightGeometry& g, bool swapped, int64_t index) {
-  const int row = static_cast<int>(index % g.rows);
-  index /= g.rows;
-  const int column = static_cast<int>(index % g.columns);
-  const int64_t group = index / g.columns;
+  const auto flat = static_cast<int>(index);
+  const int row = flat % g.rows, column = flat / g.rows % g.columns;
+  const int64_t group = flat / g.rows / g.columns;
   const int gathered = row / g.taps, streamed = column % g.streamed_channels;
   int tap = row % g.taps, extent[3] = {g.row_taps[0], g.row_taps[1], g.row_taps[2]};
   int at[3] = {tap / (extent[1] * extent[2]), tap / extent[2] % extent[1], tap % extent[2]};

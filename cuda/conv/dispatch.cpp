@@ -15,8 +15,8 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 9> kAlgorithms{
-    &kDense,       &kDenseWeight, &kPortable, &kDepthwise, &kDepthwiseHalf, &kDepthwiseGeneral,
+constexpr std::array<const Algorithm*, 10> kAlgorithms{
+    &kDense,       &kDenseSmall, &kDenseWeight, &kPortable, &kDepthwise, &kDepthwiseHalf, &kDepthwiseGeneral,
     &kSmallGroups, &kWidened,     &kDirect,
 };
 

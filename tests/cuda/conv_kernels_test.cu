@@ -1,5 +1,6 @@
 // Every convolution kernel that dispatch may choose, against plain loops in float64 on the same GPU.
 #include <halo/cuda/conv/dense_launch.h>
+#include <halo/cuda/conv/dense_weight_plan.h>
 #include <halo/cuda/conv/dispatch.h>
 #include <halo/cuda/launch.h>
 #include <halo/cuda/runtime/traits.h>
@@ -184,7 +185,8 @@ TEST_F(ConvKernels, MatchFloat64OnRandomProblems) {
     if (!device_traits().is_hopper() && kernel.starts_with("dense")) continue;
     if (kernel == "depthwise half" || kernel == "widened") continue;  // of half types alone: NarrowConv
     for (const ConvPass pass : kPasses) {
-      if (kernel == (pass == ConvPass::BackwardWeight ? "dense" : "dense_weight")) continue;
+      const bool of_weights = pass == ConvPass::BackwardWeight;
+      if (kernel == "dense_weight" ? !of_weights : kernel.starts_with("dense") && of_weights) continue;
       for (const Precision precision : {Precision::Float32, Precision::TF32}) {
         EXPECT_GE((runs[{kernel, pass, precision}]), 1) << kernel << ' ' << name(pass) << ' ' << name(precision);
       }
@@ -332,6 +334,33 @@ TEST_F(ConvKernels, WeightGradientsMeetNoPadding) {
       for (std::size_t i = 0; i < got.size(); ++i) different += same_kind(got[i], plain[i]) ? 0 : 1;
       EXPECT_EQ(different, 0u) << algorithm.name << ' ' << name(precision) << ' ' << problem.str();
     });
+  }
+}
+
+/// Rows that the copy engine cannot fetch, in problems large enough for copies to pay.
+TEST_F(ConvKernels, SumWeightGradientsOverCopiesOfUnevenRows) {
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "needs Hopper";
+  const Algorithm& algorithm = find_algorithm("dense_weight");
+  const ConvProblem cases[] = {
+      ConvProblem::conv("test", {256, 128, 7, 7}, {128, 128, 3, 3}, {.padding = {1}}),
+      ConvProblem::conv("test", {128, 96, 13, 13}, {160, 96, 5, 5}, {.padding = {2}}),
+      ConvProblem::conv("test", {256, 64, 9, 9}, {160, 64, 3, 3}, {.padding = {2}, .dilation = {2}})};
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  unsigned seed = 70;
+  for (const ConvProblem& problem : cases) {
+    Case c = make_case(problem, ConvPass::BackwardWeight, Precision::Float32, ++seed);
+    c.config.alignment = seed % 2 == 0 ? 16 : 4;
+    const double as_it_is = plan_dense_weight(problem, true, c.config.alignment == 16, 132).milliseconds;
+    EXPECT_LT(algorithm.predict_ms(problem, c.config), as_it_is) << problem.str();  // so copies are made
+    const auto expected = run<double>(find_algorithm("direct"), c);
+    const Values got = run<float>(algorithm, c), again = run<float>(algorithm, c);
+    EXPECT_LE(relative_error(got, expected), bound_of(c, expected)) << problem.str();
+    EXPECT_EQ(std::memcmp(got.data(), again.data(), got.size() * sizeof(float)), 0) << problem.str();
+    c.x[c.x.size() / 2] = nan;
+    const Values special = run<float>(algorithm, c), plain = run<float>(find_algorithm("direct"), c);
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < plain.size(); ++i) different += same_kind(special[i], plain[i]) ? 0 : 1;
+    EXPECT_EQ(different, 0u) << problem.str();
   }
 }
 
