@@ -1,4 +1,5 @@
-// Weight gradients of dense convolutions: plan, accumulate (dense_weight.cuh), add the splits in order.
+// Weight gradients of dense convolutions: plan, accumulate (dense_weight.cuh), add the splits in order. Operands whose
+// rows are no whole 16 bytes are copied to such that are, with zeros behind them, where that is faster.
 // Infinity and NaN come out as plain float32 gives them; elements that they reach are summed without tensor cores.
 //
 // Limits: see dense_weight.cuh. Hopper only. Groups need at least 8 channels on each side: below that most of a 64x8
