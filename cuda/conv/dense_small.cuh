@@ -245,8 +245,8 @@ struct SmallLane {
 };
 
 /// What is rare, as calls: the kernel's instructions come from memory too.
-__device__ __noinline__ float small_plain_sum(const SmallParams& p, const PlainSum& plain, uint32_t flat,
-                                              int64_t channel) {
+inline __device__ __noinline__ float small_plain_sum(const SmallParams& p, const PlainSum& plain, uint32_t flat,
+                                                     int64_t channel) {
   const SmallPlace place(p, flat);
   return plain.at(place.n, channel, small_target(p, place));
 }
