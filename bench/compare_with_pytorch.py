@@ -8,8 +8,8 @@ they would fit; 20 runs a graph and a warm L2 for the batch-1 layers `b1_*`, who
 inference keeps them), medians of at least five replays. PyTorch runs contiguous and channels_last; its figure is the better
 layout. A layout that the problem file's own times show to be slower than the other by a third or more is left out. cuDNN's
 search among ten plans, PyTorch's own limit, can take a minute for one problem. So where the problem file knows what a whole
-search found on such a GPU, cuDNN's own first choice is timed; if that is slower, the best of four plans; and if that is slower
-too, PyTorch is credited with the file's time ("torch_recalled"). --full searches always.
+search found on such a GPU, cuDNN's own first choice is timed; if that is slower, the best of --plans; and if that is slower too,
+PyTorch is credited with the file's time ("torch_recalled"). --full searches always.
 Errors are relative Frobenius errors of sampled outputs against float64.
 Rows are kept problem by problem. Several GPUs: one call each, with part of the problems and the same result file.
 """
@@ -27,7 +27,7 @@ import torch.nn.functional as F
 
 PASSES = ("forward", "backward_input", "backward_weight")
 FLUSH_BYTES = 192 << 20
-FEW_PLANS, ALL_PLANS = 4, 10  # of cuDNN's, in the order of its heuristics; 10 is PyTorch's own limit
+ALL_PLANS = 10  # of cuDNN's, in the order of its heuristics: PyTorch's own limit
 NOISE = 1.04  # what times of two machines may differ by
 SHORT = {"forward": "fwd", "backward_input": "dgrad", "backward_weight": "wgrad"}
 
@@ -139,11 +139,11 @@ def sampled_error(problem, which, x, w, g):
     return float((got.double() - right).norm() / right.norm())
 
 
-def time_torch(problem, passes, precision, errors, full):
+def time_torch(problem, passes, precision, args):
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(precision, torch.float32)
     rows = {which: {"torch_nchw_ms": None, "torch_cl_ms": None, "torch_error": None} for which in passes}
-    wanted = {which: problem.layouts(which, precision, full) for which in passes}
+    wanted = {which: problem.layouts(which, precision, args.full) for which in passes}
     for layout in ("nchw", "cl"):
         of_layout = [which for which in passes if layout in wanted[which]]
         if not of_layout:
@@ -153,16 +153,16 @@ def time_torch(problem, passes, precision, errors, full):
             small = (x.nbytes + w.nbytes + g.nbytes) < 4 * FLUSH_BYTES
             for which in of_layout:
                 known = problem.known(which, precision, layout)
-                for plans in (1, FEW_PLANS) if known and not full else (ALL_PLANS,):
+                for plans in (1, args.plans)[:args.plans] if known and not args.full else (ALL_PLANS,):
                     torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = plans > 1, plans
                     ms = median_ms(lambda: problem.run(which, x, w, g), problem.warm, small)
                     if known and ms <= NOISE * known:
                         break
-                if known and not full and ms > NOISE * known:
+                if known and not args.full and ms > NOISE * known:
                     ms = known
                     rows[which]["torch_recalled"] = True
                 rows[which][f"torch_{layout}_ms"] = ms
-                if errors and layout == "nchw":
+                if args.torch_errors and layout == "nchw":
                     rows[which]["torch_error"] = sampled_error(problem, which, x, w, g)
         except RuntimeError as error:
             print(f"{problem.id} {precision} {layout}: PyTorch failed: {str(error)[:200]}", file=sys.stderr)
@@ -227,6 +227,7 @@ def main():
     parser.add_argument("--program", default="build/bin/halo_bench_conv")
     parser.add_argument("--out", default="bench/results/h200_conv.json")
     parser.add_argument("--commit", default="")
+    parser.add_argument("--plans", type=int, default=4, help="of cuDNN's to search; 1: its first choice alone")
     parser.add_argument("--full", action="store_true", help="time PyTorch in both layouts, with cuDNN's whole search")
     parser.add_argument("--torch-errors", action="store_true", help="also measure PyTorch's own errors")
     parser.add_argument("--portable", action="store_true",
@@ -252,7 +253,7 @@ def main():
                     portable[(name, which)] = row
         for problem in problems:
             first = len(rows)
-            timed = time_torch(problem, args.passes, precision, args.torch_errors, args.full)
+            timed = time_torch(problem, args.passes, precision, args)
             for which in args.passes:
                 ours = halo.get((problem.id, which), {})
                 rows.append({"id": problem.id, "pass": which, "precision": precision, "halo_ms": ours.get("ms"),
