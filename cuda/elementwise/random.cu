@@ -16,8 +16,7 @@ template <class T>
 struct Uniform {
   static constexpr int kDraws = sizeof(T) == 8 ? 2 : 4, kBlocks = 4;
   PhiloxState state;
-  __device__ Pack<T, kDraws> operator()(int64_t block) const {
-    const PhiloxBlock b = philox(state, static_cast<uint64_t>(block));
+  __device__ Pack<T, kDraws> operator()(const PhiloxBlock& b) const {
     Pack<T, kDraws> pack;
 #pragma unroll
     for (int k = 0; k < kDraws; ++k) {
@@ -31,16 +30,53 @@ struct Uniform {
   }
 };
 
+/// c[0] + c[1] x + ...
+template <int N>
+__device__ __forceinline__ double polynomial(const double (&c)[N], double x) {
+  double sum = c[N - 1];
+#pragma unroll
+  for (int k = N - 2; k >= 0; --k) sum = fma(sum, x, c[k]);
+  return sum;
+}
+
+/// normal_of(numbers) to a relative 2^-29, which is enough for the shorter types: near-minimax polynomials, found by
+/// interpolation in Chebyshev nodes, where the library's logarithm, root and cosine are right to the last bit.
+__device__ __forceinline__ float short_normal_of(const PhiloxBlock& b) {
+  // u = m 2^e with m in [1/2, 1): both parts of -ln u = -ln(1 - (1 - m)) - e ln 2 have one sign.
+  const uint64_t n = ((uint64_t{b.v[1]} << 32 | b.v[0]) >> 11) + 1;
+  const int zeros = __clzll(static_cast<long long>(n));
+  const double m = __longlong_as_double(static_cast<long long>((n << zeros << 1 >> 12) | uint64_t{0x3fe} << 52));
+  constexpr double kLog[] = {1.0000000005585645,  0.4999997365766085,  0.33335377495688745, 0.24938497851202446,
+                             0.20941509464027364, 0.08349705856467714, 0.5937065787574219,  -1.4068853954058183,
+                             3.320481402078754,   -3.753569531572858,  2.212235089101413};
+  const double rest = 1 - m, exponents = static_cast<double>(zeros - 11);  // -e
+  const double square = 2 * fmax(fma(rest, polynomial(kLog, rest), exponents * 0.69314718055994531), 0.0);
+  float inverse;  // of the radius; a step of Newton's follows. Below 1e-37 the radius is 0.
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(fmaxf(static_cast<float>(square), 1e-37f)));
+  const double y = static_cast<double>(inverse), first = square * y;
+  const double radius = fma(fma(-first, first, square), 0.5 * y, first);
+  // The angle is a quarter of turns and, exactly, x quarters more.
+  const uint64_t a = (uint64_t{b.v[3]} << 32 | b.v[2]) & ~uint64_t{0x7ff};
+  const unsigned quarter = static_cast<unsigned>((a + (uint64_t{1} << 61)) >> 62);
+  const double x = static_cast<double>(static_cast<int64_t>(a - (uint64_t{quarter} << 62))) * 0x1p-62, z = x * x;
+  constexpr double kSine[] = {1.570796326788107, -0.6459640961476592, 0.0796925827429702, -0.004681266367984746,
+                              0.00015820652654033218};
+  constexpr double kCosine[] = {0.9999999999525453, -1.233700540640265, 0.2536692037972255, -0.020860070409942245,
+                                0.0009036298859740265};
+  const double wave = (quarter & 1) != 0 ? x * polynomial(kSine, z) : polynomial(kCosine, z);
+  const float value = static_cast<float>(radius * wave);
+  return ((quarter + 1) & 2) != 0 ? -value : value;
+}
+
 template <class T>
 struct Normal {
-  static constexpr int kDraws = 1, kBlocks = 1;
+  static constexpr int kDraws = 1, kBlocks = 4;
   PhiloxState state;
-  __device__ Pack<T, kDraws> operator()(int64_t i) const {
-    const double value = random_normal(state, static_cast<uint64_t>(i));
+  __device__ Pack<T, kDraws> operator()(const PhiloxBlock& b) const {
     if constexpr (std::is_same_v<T, double>) {
-      return {value};
+      return {normal_of(b)};
     } else {
-      return {device::convert<T>(static_cast<float>(value))};
+      return {device::convert<T>(short_normal_of(b))};
     }
   }
 };
@@ -53,8 +89,7 @@ struct Dropout {
   PhiloxState state;
   float p;
   Value scale;
-  __device__ Pack<T, kDraws> operator()(int64_t block, const Pack<T, kDraws>& x) const {
-    const PhiloxBlock b = philox(state, static_cast<uint64_t>(block));
+  __device__ Pack<T, kDraws> operator()(const PhiloxBlock& b, const Pack<T, kDraws>& x) const {
     Pack<T, kDraws> pack;
 #pragma unroll
     for (int k = 0; k < kDraws; ++k) {
@@ -75,8 +110,14 @@ template <class F, class T, class... In>
 __global__ void __launch_bounds__(kMapThreads)
     draw_kernel(int64_t count, const __grid_constant__ F f, T* out, const In*... in) {
   using Draws = Pack<T, F::kDraws>;
-  const auto one = [&](int64_t block) {
-    const int64_t first = block * F::kDraws;
+  const int64_t first_block = int64_t{blockIdx.x} * (kMapThreads * F::kBlocks) + threadIdx.x;
+  PhiloxBlock numbers[F::kBlocks];  // all before the first branch: the rounds' keys are found once
+#pragma unroll
+  for (int b = 0; b < F::kBlocks; ++b)
+    numbers[b] = philox(f.state, static_cast<uint64_t>(first_block + b * kMapThreads));
+#pragma unroll
+  for (int b = 0; b < F::kBlocks; ++b) {
+    const int64_t first = (first_block + b * kMapThreads) * F::kDraws;
     if (first >= count) return;
     const bool whole = first + F::kDraws <= count;
     const auto load = [&](const T* from) {
@@ -85,16 +126,13 @@ __global__ void __launch_bounds__(kMapThreads)
       for (int k = 0; k < F::kDraws && first + k < count; ++k) draws.at[k] = from[first + k];
       return draws;
     };
-    const Draws draws = f(block, load(in)...);
+    const Draws draws = f(numbers[b], load(in)...);
     if (whole && aligned(out)) {
       *reinterpret_cast<Draws*>(out + first) = draws;
     } else {
       for (int k = 0; k < F::kDraws && first + k < count; ++k) out[first + k] = draws.at[k];
     }
-  };
-  const int64_t block = int64_t{blockIdx.x} * (kMapThreads * F::kBlocks) + threadIdx.x;
-#pragma unroll
-  for (int b = 0; b < F::kBlocks; ++b) one(block + b * kMapThreads);
+  }
 }
 
 template <class F, class T, class... In>
