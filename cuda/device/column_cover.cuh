@@ -3,6 +3,7 @@
 #pragma once
 
 #include "map.cuh"
+#include "shares.h"
 
 namespace halo::cuda {
 
@@ -11,6 +12,7 @@ struct ColumnCover {
   int64_t rows, columns;
   int lanes, parts;
   bool packs;
+  Shares shares;  ///< of the rows
 
   ColumnCover(int64_t row_count, int64_t column_count, bool packs_fit) : rows(row_count), columns(column_count) {
     constexpr int64_t kRowsAThread = 16, kMostParts = 1024;
@@ -19,6 +21,7 @@ struct ColumnCover {
     while (lanes < kMapThreads && lanes < groups) lanes *= 2;
     parts = static_cast<int>(std::clamp<int64_t>(rows * lanes / (kMapThreads * kRowsAThread), 1, kMostParts));
     packs = packs_fit && columns % kPackSize == 0;
+    shares = Shares(rows, parts);
   }
   dim3 grid() const {
     const int64_t width = int64_t{lanes} * kPackSize;
@@ -55,7 +58,7 @@ struct ColumnCover {
   /// f(offset) for the rows of this thread, kUnroll of them in flight.
   template <int kUnroll = 2, class F>
   __device__ void each_row(F&& f) const {
-    const int64_t begin = rows * blockIdx.y / parts, end = rows * (blockIdx.y + 1) / parts;
+    const int64_t begin = shares.begin(blockIdx.y), end = shares.begin(blockIdx.y + 1);
 #pragma unroll(kUnroll)
     for (int64_t row = begin + team(); row < end; row += kMapThreads / lanes) f(row * columns);
   }

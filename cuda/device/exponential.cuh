@@ -11,6 +11,12 @@ __device__ __forceinline__ float maximum(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
   return larger;
 }
+/// The smaller, or NaN where one is.
+__device__ __forceinline__ float minimum(float a, float b) {
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+}
 __device__ __forceinline__ double maximum(double a, double b) { return functor::Maximum{}(a, b); }
 struct Maximum {
   template <class Value>

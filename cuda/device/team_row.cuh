@@ -16,10 +16,10 @@
 
 #include "../launch.h"
 #include "async_copy.cuh"
-#include "number.cuh"
 #include "packs.cuh"
 #include "rows.h"
 #include "teams.cuh"
+#include "widen.cuh"
 
 namespace halo::cuda {
 
@@ -28,11 +28,9 @@ struct RowTeams {
   Teams teams;
   bool packs = false;  ///< rows are whole packs, all aligned
 
-  /// Blocks, each of which marches through its share of the rows: enough to fill the largest GPUs.
-  unsigned blocks() const {
-    constexpr unsigned kMost = 1056;
-    return std::min(teams.blocks(rows.count), kMost);
-  }
+  /// Blocks, each of which marches through its share of the rows: eight for each multiprocessor of the largest GPUs,
+  /// or as a kernel wants them.
+  unsigned blocks(unsigned most = 1056) const { return std::min(teams.blocks(rows.count), most); }
 };
 
 /// Where a block's march is: its teams are at rows block_row, block_row + 1, ...
@@ -79,9 +77,7 @@ struct HeldRow : RowMarch {
     const T* data;
     Value otherwise;
   };
-  struct Chunk {
-    Value at[kSize];
-  };
+  using Chunk = Pack<Value, kSize>;
 
   int length, rank, depth;
   int held;      ///< so many of the thread's packs, or elements, are in the row
@@ -126,9 +122,9 @@ struct HeldRow : RowMarch {
     Values values;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      const auto pack = *reinterpret_cast<const Pack<T, kSize>*>(place(slot) + p * kPackPitch);
+      const auto wide = device::widen(*reinterpret_cast<const Pack<T, kSize>*>(place(slot) + p * kPackPitch));
 #pragma unroll
-      for (int k = 0; k < kSize; ++k) values.at[p * kSize + k] = device::to_accumulator(pack.at[k]);
+      for (int k = 0; k < kSize; ++k) values.at[p * kSize + k] = wide.at[k];
     }
     return values;
   }
@@ -168,14 +164,13 @@ struct HeldRow : RowMarch {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!holds(p * kSize)) continue;
-      Pack<T, kSize> pack;
+      Chunk results;
       const auto apply = [&](const auto&... chunk) {
 #pragma unroll
-        for (int k = 0; k < kSize; ++k) {
-          pack.at[k] = device::from_accumulator<T>(f(column(p * kSize + k), chunk.at[k]...));
-        }
+        for (int k = 0; k < kSize; ++k) results.at[k] = static_cast<Value>(f(column(p * kSize + k), chunk.at[k]...));
       };
       apply(chunk(values, p)...);
+      const Pack<T, kSize> pack = device::narrow<T>(results);
       if (kPacked && aligned) {
         *reinterpret_cast<Pack<T, kSize>*>(to + column(p * kSize)) = pack;
       } else {
@@ -208,11 +203,9 @@ struct HeldRow : RowMarch {
         if (holds(p * kSize + k)) pack.at[k] = columns.data[column(p * kSize + k)];
       }
     }
-    Chunk chunk;
+    Chunk chunk = device::widen(pack);
 #pragma unroll
-    for (int k = 0; k < kSize; ++k) {
-      chunk.at[k] = columns.data == nullptr ? columns.otherwise : device::to_accumulator(pack.at[k]);
-    }
+    for (int k = 0; k < kSize; ++k) chunk.at[k] = columns.data == nullptr ? columns.otherwise : chunk.at[k];
     return chunk;
   }
 

@@ -16,14 +16,21 @@ struct Teams {
   int lanes = 1, depth = kThreads;
   bool across = false;  ///< neighbouring threads are in neighbouring teams (whose rows lie side by side), else in one
 
+  /// How many of so many elements a thread should have: more where that leaves a large GPU some blocks for each place
+  /// it has for one, as a thread's setting out and its part in combining cost as much as some 30 elements.
+  static int64_t share(int64_t elements) {
+    constexpr int64_t kBlocks = 2048, kLeast = 32, kMost = 128;
+    return std::clamp(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(elements / (kBlocks * kThreads)))),
+                      kLeast, kMost);
+  }
   /// For `rows` rows of `length` elements.
   static Teams of(int64_t rows, int64_t length, bool across) {
-    // Side by side, 32 lanes read whole lines; fewer where there are fewer rows. Along a row, a thread has 32 elements,
-    // fewer where that would leave fewer than 8 threads.
+    // Side by side, 32 lanes read whole lines; fewer where there are fewer rows. Along a row, there are at least 8
+    // threads where it is long enough.
     const auto wanted =
         across ? std::max<int64_t>(kThreads / kWarp,
                                    kThreads / static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows))))
-               : std::max(length / 32, std::min<int64_t>((length + 3) / 4, 8));
+               : std::max(length / share(rows * length), std::min<int64_t>((length + 3) / 4, 8));
     const auto most = std::clamp<int64_t>(length, 1, kThreads);
     return with_depth(std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(wanted, 1, most))), across);
   }

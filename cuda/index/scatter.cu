@@ -48,8 +48,8 @@ template <class T>
 struct SumParts {
   const T* g;
   const int64_t *starts, *order;
-  int64_t chosen, parts;        ///< elements of the index, parts of a run
-  Divide inner, extent, outer;  ///< inner: in packs of N
+  int64_t chosen;                      ///< elements of the index
+  Divide parts, inner, extent, outer;  ///< parts: of a run; inner: in packs of N
 };
 template <class T, int N>
 __global__ void __launch_bounds__(kMapThreads)
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(kMapThreads)
   int64_t at = thread;
   const int64_t i = f.inner.split(at), v = f.extent.split(at), o = f.outer.split(at), part = at;
   const int64_t begin = f.starts[v], length = f.starts[v + 1] - begin;
-  const int64_t from = begin + length * part / f.parts, to = begin + length * (part + 1) / f.parts;
+  const int64_t each = f.parts.quotient(length), longer = length - each * f.parts.divisor;
+  const int64_t from = begin + each * part + min(part, longer), to = from + each + (part < longer ? 1 : 0);
   const auto* const column = reinterpret_cast<const Pack<T, N>*>(f.g) + o * f.chosen * f.inner.divisor + i;
   Pack<Total<T>, N> sum{};
 #pragma unroll 8
@@ -102,8 +103,14 @@ void add_runs(const char* op, const Tensor& g, int64_t outer, int64_t inner, con
   const DeviceScope scope(y.device());
   const auto run = [&]<int N>(std::integral_constant<int, N>) {
     const int64_t count = parts * outputs / N;
-    const SumParts<T> f{g.data<T>(), starts.data<int64_t>(),   order.data<int64_t>(), chosen,
-                        parts,       Divide(inner / N, count), Divide(extent, count), Divide(outer, count)};
+    const SumParts<T> f{g.data<T>(),
+                        starts.data<int64_t>(),
+                        order.data<int64_t>(),
+                        chosen,
+                        Divide(parts, chosen + 1),
+                        Divide(inner / N, count),
+                        Divide(extent, count),
+                        Divide(outer, count)};
     launch(op, sum_parts_kernel<T, N>, map_blocks(count), kMapThreads, 0, scope.stream(), f, count, sums);
   };
   if constexpr (kIntegers) {

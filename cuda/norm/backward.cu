@@ -40,6 +40,20 @@ struct TakeSums {
     const double g = static_cast<double>(to_accumulator(gradient)), d = static_cast<double>(difference);
     acc.sums = acc.sums + GradientSums{g, g * d, d};
   }
+  /// Eight of half precision in float32, which rounds far less than they did.
+  __device__ void add_pack(Acc& acc, const Pack<T, 8>& xs, const Pack<T, 8>& gs) const requires(sizeof(T) == 2) {
+    const auto x_wide = device::widen(xs), g_wide = device::widen(gs);
+    float plain = 0, scaled = 0, differences = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float difference = x_wide.at[k] - acc.mean, g = g_wide.at[k];
+      plain += g;
+      scaled = fmaf(g, difference, scaled);
+      differences += difference;
+    }
+    acc.sums = acc.sums +
+               GradientSums{static_cast<double>(plain), static_cast<double>(scaled), static_cast<double>(differences)};
+  }
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.mean, a.sums + b.sums}; }
   __device__ void write(int64_t o, const Acc& acc) const { out[o] = acc.sums; }
 };

@@ -2,8 +2,10 @@
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
+#include "../device/stage_run.cuh"
 #include "../reduce/fold_runs.cuh"
 #include "../reduce/moments.cuh"
+#include "../runtime/traits.h"
 #include "planes.cuh"
 #include "rows.h"
 
@@ -38,6 +40,7 @@ struct TakeStatistics {
     return Moments::around(static_cast<double>(to_accumulator(x[at])));
   }
   __device__ void add(Acc& acc, int64_t, T value) const { acc.add(static_cast<double>(to_accumulator(value))); }
+  __device__ void add_pack(Acc& acc, const Pack<T, 8>& pack) const requires(sizeof(T) == 2) { acc.add_halves(pack); }
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return Moments::combine(a, b); }
   __device__ void write(int64_t o, const Acc& acc) const {
     const double deviation = acc.deviation(count);
@@ -112,48 +115,55 @@ void normalise(const char* name, const NormPlanes& planes, const Statistics<T>& 
              static_cast<const T*>(x.data<T>()));
 }
 
-constexpr int kRowThreads = 512;
-
-/// A block a row: its statistics, then y, for which it reads the row again while L2 still has it.
+/// Rows of half types leave room for more than one block.
 template <class T>
-__global__ void __launch_bounds__(kRowThreads, 1)
+inline constexpr int kRowThreads = sizeof(T) == 2 ? 512 : 1024;
+
+/// A block a row, which it reads once, into shared memory: its statistics, then y, a stretch of the row a warp.
+template <class T>
+__global__ void __launch_bounds__(kRowThreads<T>, sizeof(T) == 2 ? 3 : 1)
     whole_row_kernel(const __grid_constant__ TakeStatistics<T> take, const __grid_constant__ Normalise<T> f,
                      const __grid_constant__ Divide positions, int length, bool packs, T* y) {
-  __shared__ Moments shared[kRowThreads / Teams::kWarp];
+  constexpr int kThreads = kRowThreads<T>, kWarps = kThreads / Teams::kWarp, kSize = kWide<T>;
+  __shared__ Moments shared[kWarps];
+  extern __shared__ __align__(16) unsigned char staged[];
   const int thread = static_cast<int>(threadIdx.x);
-  const int64_t begin = int64_t{blockIdx.x} * length;
-  const T* const x = take.x + begin;
+  const int64_t begin = int64_t{blockIdx.x} * length, end = begin + length;
+  const T* const x = device::stage_run<kThreads>(staged, take.x + begin, length) - begin;  // element i of all: x[i]
   auto sums = take.start(blockIdx.x, begin);
-  each_of_run(
-      length, thread, kRowThreads, [&](int i, T value) { take.add(sums, i, value); }, x);
-  sums = combine_neighbours(kRowThreads, sums, shared, take);
+  device::copy_async_wait_all();
+  __syncthreads();
+  each_of_piece(
+      RunPiece::of<kSize>(begin, end), thread, kThreads, packs, [&](int64_t i, T value) { take.add(sums, i, value); },
+      [&](int64_t i, const Pack<T, kSize>& pack) {
+        if constexpr (sizeof(T) == 2) {
+          take.add_pack(sums, pack);
+        } else {
+#pragma unroll
+          for (int k = 0; k < kSize; ++k) take.add(sums, i + k, pack.at[k]);
+        }
+      },
+      x);
+  sums = combine_neighbours(kThreads, sums, shared, take);
   if (thread == 0) take.write(blockIdx.x, sums);
   __syncthreads();
-  constexpr int kSize = kWide<T>, kBatch = 4;  // packs of a thread in flight
-  const int whole = packs ? length / kSize : 0;
-  for (int first = thread; first < whole; first += kBatch * kRowThreads) {
-    Pack<T, kSize> batch[kBatch];
-#pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      batch[u] = reinterpret_cast<const Pack<T, kSize>*>(x)[min(first + u * kRowThreads, whole - 1)];
-    }
-#pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      const int i = first + u * kRowThreads;
-      if (i >= whole) continue;
-      reinterpret_cast<Pack<T, kSize>*>(y + begin)[i] =
-          apply_planes<T, kSize>(f, positions, begin + i * kSize, batch[u]);
-    }
-  }
-  for (int i = whole * kSize + thread; i < length; i += kRowThreads) {
-    y[begin + i] = apply_planes<T, 1>(f, positions, begin + i, Pack<T, 1>{x[i]}).at[0];
+  const int warp = thread / Teams::kWarp;
+  const int64_t first = begin & ~int64_t{kSize - 1}, stretch = ((end - first) / kWarps + kSize) & ~int64_t{kSize - 1};
+  int64_t at = max(first + stretch * warp, begin), plane = at;
+  const int64_t stop = min(first + stretch * (warp + 1), end);
+  int64_t left = positions.divisor - positions.split(plane);
+  for (; at < stop; at += left, left = positions.divisor, ++plane) {
+    map_piece<2>(RunPiece::of<kSize>(at, min(at + left, stop)), thread % Teams::kWarp, Teams::kWarp, packs,
+                 f.plane(plane), y, x);
   }
 }
 
-/// Whether blocks with a row each fill the GPU, and their rows fit L2 together. (Half types are faster in two kernels.)
-bool are_whole_rows(const RowNormProblem& p, std::size_t element) {
-  constexpr int64_t kFewRows = 96, kMostBytes = 256 * 1024;
-  return p.rows >= kFewRows && p.length() * static_cast<int64_t>(element) <= kMostBytes;
+/// Whether blocks with a row each fill the GPU, planes are worth a warp, and shared memory has room for a row.
+bool are_whole_rows(const RowNormProblem& p, std::size_t element, int device) {
+  constexpr int64_t kFewRows = 96, kShortPlane = 64, kBesides = 2048;
+  return p.rows >= kFewRows && p.positions >= kShortPlane &&
+         p.length() * static_cast<int64_t>(element) + kBesides <=
+             static_cast<int64_t>(device_traits(device).block_memory);
 }
 
 template <class T>
@@ -226,17 +236,14 @@ void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tens
                               result.rstd.data<Value>(),
                               static_cast<double>(problem.length()),
                               problem.eps};
-    if constexpr (sizeof(T) >= 4) {
-      if (are_whole_rows(problem, sizeof(T))) {
-        const NormPlanes planes(problem);
-        const Normalise<T> normalise{planes, statistics.data, data_or_null<T>(weight), data_or_null<T>(bias)};
-        const bool packs = problem.length() % kWide<T> == 0 && problem.positions >= kWide<T> &&
-                           is_aligned<T, kWide<T>>(f.x) && is_aligned<T, kWide<T>>(result.y.data<T>());
-        const DeviceScope scope(x.device());
-        return launch("row_norm", whole_row_kernel<T>, static_cast<unsigned>(problem.rows), kRowThreads, 0,
-                      scope.stream(), f, normalise, planes.positions, static_cast<int>(problem.length()), packs,
-                      result.y.data<T>());
-      }
+    if (are_whole_rows(problem, sizeof(T), x.device().index)) {
+      const bool packs = is_aligned<T, kWide<T>>(f.x) && is_aligned<T, kWide<T>>(result.y.data<T>());
+      const NormPlanes planes(problem);
+      const Normalise<T> normalise{planes, statistics.data, data_or_null<T>(weight), data_or_null<T>(bias)};
+      const DeviceScope scope(x.device());
+      return launch("row_norm", whole_row_kernel<T>, static_cast<unsigned>(problem.rows), kRowThreads<T>,
+                    device::staged_bytes<T>(problem.length()), scope.stream(), f, normalise, planes.positions,
+                    static_cast<int>(problem.length()), packs, result.y.data<T>());
     }
     fold_runs("row_norm", x.device(), {problem.rows, problem.length()}, {problem.length(), 1}, 1, f);
     normalise<T>("row_norm", NormPlanes(problem), statistics, x, weight, bias, result.y);

@@ -17,7 +17,6 @@ template <class Value>
 struct Window {
   int64_t before, after, channels;
   Value alpha, beta, k;
-  bool three_quarters;  ///< beta is 0.75
 
   /// k + alpha * sum of squares around channel c, whose element is x[c * step].
   template <class T>
@@ -34,15 +33,17 @@ struct Window {
   struct Powers {
     Value scale, inverse;  ///< s^-beta and 1 / s
   };
-  __device__ Powers powers(Value s) const {
-    if (three_quarters) {
-      const Value root = rsqrt(s);
-      return {root * sqrt(root), root * root};
-    }
-    if constexpr (sizeof(Value) == 4) {
-      return {exp2f(-beta * log2f(s)), 1 / s};
-    } else {
+  template <bool kThreeQuarters = false>
+  __device__ __forceinline__ Powers powers(Value s) const {
+    if constexpr (sizeof(Value) == 8) {
       return {pow(s, -beta), 1 / s};
+    } else if constexpr (kThreeQuarters) {
+      float root, fourth;  // the root is never subnormal
+      asm("rsqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(s));
+      asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(fourth) : "f"(root));
+      return {root * fourth, root * root};
+    } else {
+      return {exp2f(-beta * log2f(s)), 1 / s};
     }
   }
 };
@@ -55,112 +56,139 @@ Window<Accumulator<T>> window(const LocalResponseNorm& norm, int64_t channels) {
           channels,
           static_cast<Value>(norm.alpha),
           static_cast<Value>(norm.beta),
-          static_cast<Value>(norm.k),
-          norm.beta == 0.75};
+          static_cast<Value>(norm.k)};
 }
 
 constexpr int kThreads = 256;
 
-/// The marching kernels: a warp has neighbouring positions (of all images, one behind the other) and a run of channels;
-/// the next warp has the next run.
+/// The marching kernels: a block has neighbouring positions (of all images, one behind the other) and a run of
+/// channels; the next block has the next run.
 struct March {
-  static constexpr int kRun = 16, kReach = 2, kTaps = 2 * kReach + 1, kWarp = 32;
+  static constexpr int kRun = 16, kReach = 2, kTaps = 2 * kReach + 1;
   Divide positions, runs;
   int64_t columns;  ///< positions of all images
+  bool usual;       ///< windows of five channels and beta 3/4: without choices in the loops
 
-  March(int64_t images, int64_t channels, int64_t positions_of)
+  March(const LocalResponseNorm& norm, int64_t images, int64_t channels, int64_t positions_of)
       : positions(positions_of, images * positions_of),
-        runs((channels + kRun - 1) / kRun, (images * positions_of / kWarp + 1) * ((channels + kRun - 1) / kRun)),
-        columns(images * positions_of) {}
-  static bool serves(const LocalResponseNorm& norm) { return norm.size <= kTaps; }
-  unsigned blocks() const {
-    return static_cast<unsigned>(((columns + kWarp - 1) / kWarp * runs.divisor * kWarp + kThreads - 1) / kThreads);
+        runs((channels + kRun - 1) / kRun, (images * positions_of / kThreads + 1) * ((channels + kRun - 1) / kRun)),
+        columns(images * positions_of),
+        usual(norm.before() == kReach && norm.after() == kReach && norm.beta == 0.75) {}
+  static bool serves(const LocalResponseNorm& norm, int64_t channels) {
+    return norm.size <= kTaps && channels < (int64_t{1} << 30);
   }
+  unsigned blocks() const { return static_cast<unsigned>((columns + kThreads - 1) / kThreads * runs.divisor); }
 };
 
 /// Where a thread marches: channel `first` at its position is element `begin`.
 struct Marcher {
-  int64_t first, begin, step;
+  int first, channels;
+  int64_t begin, step;
   bool active;
-  __device__ Marcher(const March& march, int64_t channels) {
-    int64_t tile = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / March::kWarp;
-    first = march.runs.split(tile) * March::kRun;
-    int64_t image = tile * March::kWarp + threadIdx.x % March::kWarp;
+  __device__ Marcher(const March& march, int64_t channels_of) : channels(static_cast<int>(channels_of)) {
+    int64_t tile = blockIdx.x;
+    first = static_cast<int>(march.runs.split(tile)) * March::kRun;
+    int64_t image = tile * kThreads + threadIdx.x;
     active = image < march.columns;
     const int64_t position = march.positions.split(image);
     step = march.positions.divisor;
-    begin = (image * channels + first) * step + position;
+    begin = (image * channels_of + first) * step + position;
+  }
+  /// Whether channel first + i is there.
+  __device__ __forceinline__ bool has(int i) const {
+    return static_cast<unsigned>(first + i) < static_cast<unsigned>(channels);
   }
   /// values[i] = channel first - reach + i of x, 0 where there is none.
   template <int kReach, int kCount, class T, class Value>
-  __device__ __forceinline__ void load(const T* x, int64_t channels, Value (&values)[kCount]) const {
+  __device__ __forceinline__ void load(const T* x, Value (&values)[kCount]) const {
     const T* at = x + begin - kReach * step;
 #pragma unroll
     for (int i = 0; i < kCount; ++i, at += step) {
-      const int64_t c = first - kReach + i;
-      values[i] = active && c >= 0 && c < channels ? to_accumulator(*at) : Value(0);
+      values[i] = has(i - kReach) ? to_accumulator(*at) : Value(0);
     }
   }
 };
 
-/// Sum of at[0 ... 2 kReach] over the taps from -before to after around the middle.
-template <class Value>
-__device__ __forceinline__ Value sum_taps(const Value* at, int before, int after) {
+/// Sum of f(at[0 ... 2 kReach]) over the taps from -before to after around the middle.
+template <bool kUsual, class Value, class F>
+__device__ __forceinline__ Value sum_taps(const Value* at, int before, int after, F f) {
   Value sum = 0;
 #pragma unroll
   for (int tap = -March::kReach; tap <= March::kReach; ++tap) {
-    if (tap >= -before && tap <= after) sum += at[tap + March::kReach];
+    if (kUsual || (tap >= -before && tap <= after)) sum += f(at[tap + March::kReach]);
   }
   return sum;
+}
+template <class Value>
+__device__ __forceinline__ Value square(Value value) {
+  return value * value;
+}
+
+template <bool kUsual, class T>
+__device__ __forceinline__ void march_forward(const Window<Accumulator<T>>& window, const Marcher& at, const T* x,
+                                              T* y) {
+  using Value = Accumulator<T>;
+  constexpr int kRun = March::kRun, kReach = March::kReach, kHeld = kRun + 2 * kReach;
+  const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
+  Value held[kHeld];
+  at.load<kReach>(x, held);
+  T* out = y + at.begin;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i, out += at.step) {
+    const Value s = window.k + window.alpha * sum_taps<kUsual>(held + i, before, after, square<Value>);
+    if (at.has(i)) *out = from_accumulator<T>(held[i + kReach] * window.template powers<kUsual>(s).scale);
+  }
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     march_forward_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ March march,
                          const T* x, T* y) {
-  using Value = Accumulator<T>;
-  constexpr int kRun = March::kRun, kReach = March::kReach, kHeld = kRun + 2 * kReach;
   const Marcher at(march, window.channels);
+  if (!at.active) return;
+  if (march.usual) {
+    march_forward<true>(window, at, x, y);
+  } else {
+    march_forward<false>(window, at, x, y);
+  }
+}
+
+template <bool kUsual, class T>
+__device__ __forceinline__ void march_backward(const Window<Accumulator<T>>& window, const Marcher& at, const T* x,
+                                               const T* g, T* dx) {
+  using Value = Accumulator<T>;
+  constexpr int kRun = March::kRun, kReach = March::kReach, kTerms = kRun + 2 * kReach, kHeld = kTerms + 2 * kReach;
   const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  Value held[kHeld], squares[kHeld];
-  at.load<kReach>(x, window.channels, held);
+  Value held[kHeld], scaled[kTerms], terms[kTerms];  // scaled: g s^-beta, at first g
+  at.load<2 * kReach>(x, held);
+  at.load<kReach>(g, scaled);
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) squares[i] = held[i] * held[i];
-  T* out = y + at.begin;
+  for (int j = 0; j < kTerms; ++j) {
+    const Value s = window.k + window.alpha * sum_taps<kUsual>(held + j, before, after, square<Value>);
+    const auto powers = window.template powers<kUsual>(s);
+    scaled[j] *= powers.scale;
+    terms[j] = at.has(j - kReach) ? scaled[j] * held[j + kReach] * powers.inverse : Value(0);
+  }
+  const Value past = Value(2) * window.alpha * window.beta;
+  T* out = dx + at.begin;
 #pragma unroll
   for (int i = 0; i < kRun; ++i, out += at.step) {
-    if (!at.active || at.first + i >= window.channels) return;
-    const Value s = window.k + window.alpha * sum_taps(squares + i, before, after);
-    *out = from_accumulator<T>(held[i + kReach] * window.powers(s).scale);
+    const Value lost =
+        past * held[i + 2 * kReach] * sum_taps<kUsual>(terms + i, after, before, [](Value term) { return term; });
+    if (at.has(i)) *out = from_accumulator<T>(scaled[i + kReach] - lost);
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 3)
     march_backward_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ March march,
                           const T* x, const T* g, T* dx) {
-  using Value = Accumulator<T>;
-  constexpr int kRun = March::kRun, kReach = March::kReach, kTerms = kRun + 2 * kReach, kHeld = kTerms + 2 * kReach;
   const Marcher at(march, window.channels);
-  const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  Value held[kHeld], squares[kHeld], scaled[kTerms], terms[kTerms];  // scaled: g s^-beta, at first g
-  at.load<2 * kReach>(x, window.channels, held);
-  at.load<kReach>(g, window.channels, scaled);
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i) squares[i] = held[i] * held[i];
-#pragma unroll
-  for (int j = 0; j < kTerms; ++j) {
-    const int64_t c = at.first - kReach + j;
-    const auto powers = window.powers(window.k + window.alpha * sum_taps(squares + j, before, after));
-    scaled[j] *= powers.scale;
-    terms[j] = c >= 0 && c < window.channels ? scaled[j] * held[j + kReach] * powers.inverse : Value(0);
-  }
-  T* out = dx + at.begin;
-#pragma unroll
-  for (int i = 0; i < kRun; ++i, out += at.step) {
-    if (!at.active || at.first + i >= window.channels) return;
-    const Value past = Value(2) * window.alpha * window.beta * held[i + 2 * kReach];
-    *out = from_accumulator<T>(scaled[i + kReach] - past * sum_taps(terms + i, after, before));
+  if (!at.active) return;
+  if (march.usual) {
+    march_backward<true>(window, at, x, g, dx);
+  } else {
+    march_backward<false>(window, at, x, g, dx);
   }
 }
 
@@ -233,8 +261,8 @@ void local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& x,
   const int64_t images = x.size(0), channels = x.size(1), positions = x.numel() / (images * channels);
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
     const T* const in = x.data<T>();
-    if (March::serves(norm)) {
-      const March march(images, channels, positions);
+    if (March::serves(norm, channels)) {
+      const March march(norm, images, channels, positions);
       const DeviceScope scope(x.device());
       return launch(kName, march_forward_kernel<T>, march.blocks(), kThreads, 0, scope.stream(),
                     window<T>(norm, channels), march, in, y.data<T>());
@@ -250,7 +278,7 @@ void local_response_norm_backward(const LocalResponseNorm& norm, const Tensor& x
   const int64_t images = x.size(0), channels = x.size(1), positions = x.numel() / (images * channels);
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
     const T *const in = x.data<T>(), *const up = g.data<T>();
-    if (!March::serves(norm)) {
+    if (!March::serves(norm, channels)) {
       using Value = Accumulator<T>;
       const Columns columns(positions, channels, x.numel());
       const Tensor terms = empty(x.shape(), {.dtype = dtype_of<Value>(), .device = x.device()});
@@ -259,7 +287,7 @@ void local_response_norm_backward(const LocalResponseNorm& norm, const Tensor& x
                          Elements<T>{dx}, Elements<T>{g});
     }
     const DeviceScope scope(x.device());
-    const March march(images, channels, positions);
+    const March march(norm, images, channels, positions);
     launch(kName, march_backward_kernel<T>, march.blocks(), kThreads, 0, scope.stream(), window<T>(norm, channels),
            march, in, up, dx.data<T>());
   });

@@ -1,11 +1,12 @@
-// Elementwise kernels over dense [N, C, positions] whose coefficients are those of a plane (n, c): 16 bytes of each
-// operand a thread, with one division by `positions` for them.
+// Elementwise kernels over dense [N, C, positions] whose coefficients are those of a plane (n, c): a block has a piece
+// of a plane.
 #pragma once
 
 #include <halo/ops/norm.h>
 
 #include "../device/map.cuh"
-#include "../device/number.cuh"
+#include "../device/run_piece.cuh"
+#include "../device/widen.cuh"
 
 namespace halo::cuda {
 
@@ -34,51 +35,97 @@ struct NormPlanes {
   }
 };
 
-/// f.plane(q)(element...) in accumulator type for N elements from i on, q the plane of each. Two planes at most.
-template <class T, int N, class F, class... In>
-__device__ __forceinline__ Pack<T, N> apply_planes(const F& f, const Divide& positions, int64_t i,
-                                                   const Pack<In, N>&... in) {
-  using device::from_accumulator;
-  using device::to_accumulator;
-  const int64_t left = positions.divisor - positions.split(i);
-  const auto plane = f.plane(i);
-  Pack<T, N> result;
+/// out = plane(in...) in accumulator type for the elements of one piece of a plane, `threads` of which this is number
+/// `thread`: whole packs (`packs`: operands are aligned), and elements at the edges.
+template <int kBatch, class T, class Plane, class... In>
+__device__ __forceinline__ void map_piece(const RunPiece& piece, int thread, int threads, bool packs,
+                                          const Plane& plane, T* out, const In*... in) {
+  constexpr int kSize = kWide<T>;
+  const auto apply = [&]<int N>(const Pack<In, N>&... pack) {
+    Pack<device::Accumulator<T>, N> result;
+    const auto combine = [&](const auto&... wide) {
 #pragma unroll
-  for (int k = 0; k < N; ++k) result.at[k] = from_accumulator<T>(plane(to_accumulator(in.at[k])...));
-  if (left >= N) return result;
-  const auto next = f.plane(i + 1);
-#pragma unroll
-  for (int k = 1; k < N; ++k) {
-    if (k >= left) result.at[k] = from_accumulator<T>(next(to_accumulator(in.at[k])...));
+      for (int k = 0; k < N; ++k) result.at[k] = plane(wide.at[k]...);
+    };
+    combine(device::widen(pack)...);
+    return device::narrow<T>(result);
+  };
+  const auto single = [&](int64_t i) { out[i] = apply(Pack<In, 1>{in[i]}...).at[0]; };
+  if (!packs) {
+    const int64_t end = piece.tail_at + piece.edges - piece.head;
+    for (int64_t i = piece.begin + thread; i < end; i += threads) single(i);
+    return;
   }
-  return result;
+  const auto load = [&](int pack, const auto* from) {
+    using Packed = Pack<std::remove_cvref_t<decltype(*from)>, kSize>;
+    struct Batch {
+      Packed at[kBatch];
+    } batch;
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      batch.at[u] = reinterpret_cast<const Packed*>(from + piece.packs_at)[min(pack + u * threads, piece.packs - 1)];
+    }
+    return batch;
+  };
+  const auto store = [&](int pack, const auto&... batch) {
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) {
+      const auto result = apply(batch.at[u]...);
+      if (pack + u * threads < piece.packs) {
+        reinterpret_cast<Pack<T, kSize>*>(out + piece.packs_at)[pack + u * threads] = result;
+      }
+    }
+  };
+  for (int pack = thread; pack < piece.packs; pack += kBatch * threads) store(pack, load(pack, in)...);
+  for (int i = thread; i < piece.edges; i += threads) single(piece.edge(i));
 }
 
-/// The same for all elements, 16 bytes a thread; `packs`: operands are aligned.
+/// How blocks cut planes, a piece each.
+struct PlanePieces {
+  static constexpr int kBatch = 4;
+  int64_t positions, length;  ///< of a plane, of a piece: whole packs
+  Divide each;                ///< pieces of a plane
+  bool packs;
+};
+
 template <class T, class F, class... In>
 __global__ void __launch_bounds__(kMapThreads)
-    plane_kernel(int64_t count, bool packs, const __grid_constant__ Divide positions, const __grid_constant__ F f,
-                 T* out, const In*... in) {
+    plane_kernel(const __grid_constant__ PlanePieces pieces, const __grid_constant__ F f, T* out, const In*... in) {
+  int64_t q = blockIdx.x;
+  const int64_t piece = pieces.each.split(q), begin = q * pieces.positions, end = begin + pieces.positions;
   constexpr int kSize = kWide<T>;
-  const int64_t thread = int64_t{blockIdx.x} * kMapThreads + threadIdx.x, whole = packs ? count / kSize : 0;
-  if (thread < whole) {
-    reinterpret_cast<Pack<T, kSize>*>(out)[thread] =
-        apply_planes<T, kSize>(f, positions, thread * kSize, reinterpret_cast<const Pack<In, kSize>*>(in)[thread]...);
-  } else if (const int64_t i = whole * (kSize - 1) + thread; i < count) {
-    out[i] = apply_planes<T, 1>(f, positions, i, Pack<In, 1>{in[i]}...).at[0];
-  }
+  const int64_t cut = (begin & ~int64_t{kSize - 1}) + piece * pieces.length;
+  const RunPiece run =
+      RunPiece::of<kSize>(piece == 0 ? begin : cut, piece + 1 == pieces.each.divisor ? end : cut + pieces.length);
+  map_piece<PlanePieces::kBatch / (sizeof...(In) > 1 ? 2 : 1)>(run, static_cast<int>(threadIdx.x), kMapThreads,
+                                                               pieces.packs, f.plane(q), out, in...);
+}
+
+/// The same for planes that are too short for a block: a thread an element.
+template <class T, class F, class... In>
+__global__ void __launch_bounds__(kMapThreads)
+    short_plane_kernel(int64_t count, const __grid_constant__ Divide positions, const __grid_constant__ F f, T* out,
+                       const In*... in) {
+  const int64_t i = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (i < count) out[i] = device::from_accumulator<T>(f.plane(positions.quotient(i))(device::to_accumulator(in[i])...));
 }
 
 template <class F, class T, class... In>
 void map_planes(const char* name, Device device, int64_t count, const Divide& positions, const F& f, T* out,
                 const In*... in) {
   if (count == 0) return;
-  const bool packs =
-      positions.divisor >= kWide<T> && (is_aligned<T, kWide<T>>(out) && ... && is_aligned<T, kWide<T>>(in));
-  const int64_t threads = packs ? count / kWide<T> + count % kWide<T> : count;
+  constexpr int64_t kShort = 256;
+  const int64_t length = int64_t{kMapThreads} * PlanePieces::kBatch * kWide<T>;
+  const int64_t each = std::max<int64_t>((positions.divisor + length / 2) / length, 1);
+  const int64_t blocks = count / positions.divisor * each;
   const DeviceScope scope(device);
-  launch(name, plane_kernel<T, F, In...>, map_blocks(threads), kMapThreads, 0, scope.stream(), count, packs, positions,
-         f, out, in...);
+  if (positions.divisor < kShort || blocks > INT32_MAX) {
+    return launch(name, short_plane_kernel<T, F, In...>, map_blocks(count), kMapThreads, 0, scope.stream(), count,
+                  positions, f, out, in...);
+  }
+  const bool packs = is_aligned<T, kWide<T>>(out) && (is_aligned<T, kWide<T>>(in) && ...);
+  launch(name, plane_kernel<T, F, In...>, static_cast<unsigned>(blocks), kMapThreads, 0, scope.stream(),
+         PlanePieces{positions.divisor, length, Divide(each, blocks), packs}, f, out, in...);
 }
 
 }  // namespace halo::cuda

@@ -77,8 +77,9 @@ __global__ void __launch_bounds__(Teams::kThreads, 2)
     sums = row.combine(sums, shared, functor::Add{});
     const Value rest = sums.at[0] / count, variance = sums.at[1] / count - rest * rest;
     const Value rstd = 1 / sqrt((variance < 0 ? Value(0) : variance) + static_cast<Value>(args.eps));
+    const Value shift = -rest * rstd;
     row.store(
-        args.y, [&](int64_t, Value value, Value w, Value b) { return ((value - mean) - rest) * rstd * w + b; }, v,
+        args.y, [&](int64_t, Value value, Value w, Value b) { return ((value - mean) * rstd + shift) * w + b; }, v,
         Columns{args.weight, 1}, Columns{args.bias, 0});
     if (!row.active || row.rank > 0) continue;
     args.mean[row.row] = mean + rest;
@@ -183,7 +184,7 @@ bool are_packs(Pointers... pointers) {
 /// float32; the rest is added in float64.
 template <class T>
 int64_t backward_blocks(int64_t rows, int64_t length) {
-  constexpr int64_t kFull = 264, kFewRows = 16, kMostRows = 128;
+  constexpr int64_t kFull = 132, kFewRows = 16, kMostRows = 128;
   int64_t blocks = 0;
   with_held_row<T>({rows, length}, false, [&](auto, const RowTeams& t) {
     const int64_t lanes = t.teams.lanes, needed = (rows + lanes * kMostRows - 1) / (lanes * kMostRows);
@@ -208,7 +209,8 @@ void rows_forward(const char* name, const RowForward<T>& a, cudaStream_t stream)
   const bool packs = are_packs<T>(a.x, a.x_bias, a.residual, a.weight, a.bias, a.sum, a.y);
   with_held_row<T>({a.rows, a.length}, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
     const std::size_t slots = a.residual != nullptr ? 2 : 1;
-    launch(name, rows_forward_kernel<Row>, t.blocks(), Teams::kThreads, slots * Row::kSlotBytes, stream, t, a);
+    const unsigned most = sizeof(T) > 2 ? 2112 : slots == 2 ? 1056 : 264;
+    launch(name, rows_forward_kernel<Row>, t.blocks(most), Teams::kThreads, slots * Row::kSlotBytes, stream, t, a);
   });
 }
 

@@ -22,7 +22,8 @@
 #include <algorithm>
 #include <array>
 
-#include "../device/packs.cuh"
+#include "../device/run_piece.cuh"
+#include "../device/shares.h"
 #include "../device/teams.cuh"
 #include "../device/walk.cuh"
 #include "../launch.h"
@@ -35,79 +36,72 @@ struct RunDivision {
   int64_t outputs, count;  ///< results, and elements folded into each
   Teams teams;
   int64_t parts;    ///< blocks that share an output
+  Shares shares{};  ///< of its elements, or pieces
   int64_t run = 0;  ///< elements that lie one behind the other (the whole of the last axis); 0: do not read by runs
   int64_t run_stride = 0;  ///< from run to run
   int64_t piece = 0;       ///< runs are cut into pieces of so many elements, but for the last
   Divide pieces{};         ///< by the pieces of a run
   int64_t all_pieces = 0;  ///< of an output
   int piece_depth = 1;     ///< threads of a team on one piece
-  bool packs = false;      ///< runs are whole packs of 16 bytes, a pack a thread
-  bool aligned = false;    ///< and begin at multiples of 16 bytes
+  bool aligned = false;    ///< operands begin at multiples of 16 bytes
 
-  /// The share of this block of `all` things.
-  __device__ int64_t begin(int64_t all) const { return parts == 1 ? 0 : all * blockIdx.y / parts; }
-  __device__ int64_t end(int64_t all) const { return parts == 1 ? all : all * (blockIdx.y + 1) / parts; }
+  __device__ int64_t begin() const { return shares.begin(blockIdx.y); }
+  __device__ int64_t end() const { return shares.begin(blockIdx.y + 1); }
 };
 
-/// visit(index, value...) for a thread's share of elements 0 ... count - 1 of runs of one type: thread `rank` of
-/// `depth` threads takes every depth-th. Wherever runs begin, a warp reads neighbours, many of them at once.
-template <class T, class Visit, class... More>
-__device__ __forceinline__ void each_of_run(int count, int rank, int depth, Visit visit, const T* run,
-                                            const More*... more) {
-  constexpr int kBatch = 16 / (1 + static_cast<int>(sizeof...(More)));
-  const auto batch = [&](int first, const auto&... values) {
-#pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      if (first + u * depth < count) visit(first + u * depth, values.at[u]...);
-    }
-  };
-  const auto load = [&](int first, const T* from) {
-    Pack<T, kBatch> values;
-#pragma unroll
-    for (int u = 0; u < kBatch; ++u) values.at[u] = from[min(first + u * depth, count - 1)];
-    return values;
-  };
-  for (int first = rank; first < count; first += kBatch * depth) batch(first, load(first, run), load(first, more)...);
-}
-
-/// The same for runs of whole packs, 16 bytes of neighbours a thread: visit(index, pack...). `aligned`: every pack is;
-/// the others are read an element at a time.
-template <class T, class Visit, class... More>
-__device__ __forceinline__ void each_pack_of_run(int count, int rank, int depth, bool aligned, Visit visit,
-                                                 const T* run, const More*... more) {
+/// visit(offset, element...) or visit_pack(offset, pack...) for a thread's share of a piece of operands of one type:
+/// thread `rank` of `depth` threads takes every depth-th pack, a batch of them in flight. `aligned`: operands begin at
+/// multiples of 16 bytes; packs of others are read an element at a time.
+template <class T, class Visit, class VisitPack, class... More>
+__device__ __forceinline__ void each_of_piece(const RunPiece& piece, int rank, int depth, bool aligned, Visit visit,
+                                              VisitPack visit_pack, const T* x, const More*... more) {
   constexpr int kSize = kWide<T>, kBatch = (sizeof(T) == 2 ? 4 : 8) / (1 + static_cast<int>(sizeof...(More)));
   using Packed = Pack<T, kSize>;
   struct Batch {
     Packed at[kBatch];
   };
-  const int step = depth * kSize;
-  if (!aligned) {
-    const auto load = [&](int first, const T* from) {
-      Packed pack;
+  const auto at_edge = [&](const T* from) { return rank < piece.edges ? from[piece.edge(rank)] : T{}; };
+  const auto with_edge = [&](auto... first) {
+    if (!aligned) {
+      const auto load = [&](int64_t at, const T* from) {
+        Packed pack;
 #pragma unroll
-      for (int k = 0; k < kSize; ++k) pack.at[k] = from[first + k];
-      return pack;
-    };
+        for (int k = 0; k < kSize; ++k) pack.at[k] = from[at + k];
+        return pack;
+      };
 #pragma unroll 1
-    for (int first = rank * kSize; first < count; first += step) visit(first, load(first, run), load(first, more)...);
-    return;
-  }
-  const auto load = [&](int first, const T* from) {
-    Batch batch;
+      for (int pack = rank; pack < piece.packs; pack += depth) {
+        const int64_t at = piece.packs_at + int64_t{pack} * kSize;
+        visit_pack(at, load(at, x), load(at, more)...);
+      }
+    } else {
+      const auto load = [&](int pack, const T* from) {
+        Batch batch;
 #pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      batch.at[u] = *reinterpret_cast<const Packed*>(from + min(first + u * step, count - kSize));
-    }
-    return batch;
-  };
-  const auto visit_batch = [&](int first, const auto&... batches) {
+        for (int u = 0; u < kBatch; ++u) {
+          batch.at[u] = reinterpret_cast<const Packed*>(from + piece.packs_at)[min(pack + u * depth, piece.packs - 1)];
+        }
+        return batch;
+      };
+      const auto visit_batch = [&](int pack, const auto&... batches) {
 #pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      if (first + u * step < count) visit(first + u * step, batches.at[u]...);
+        for (int u = 0; u < kBatch; ++u) {
+          // Not a return, behind which the loads would wait.
+          if (pack + u * depth < piece.packs) {
+            visit_pack(piece.packs_at + int64_t{pack + u * depth} * kSize, batches.at[u]...);
+          }
+        }
+      };
+      for (int pack = rank; pack < piece.packs; pack += kBatch * depth) {
+        visit_batch(pack, load(pack, x), load(pack, more)...);
+      }
     }
+    if (rank < piece.edges) visit(piece.edge(rank), first...);
   };
-  for (int first = rank * kSize; first < count; first += kBatch * step) {
-    visit_batch(first, load(first, run), load(first, more)...);
+  with_edge(at_edge(x), at_edge(more)...);
+#pragma unroll 1
+  for (int i = rank + depth; i < piece.edges; i += depth) {
+    visit(piece.edge(i), x[piece.edge(i)], more[piece.edge(i)]...);
   }
 }
 
@@ -117,18 +111,18 @@ __device__ __forceinline__ void each_of_share(const RunDivision& work, const Wal
                                               Visit visit, VisitPack visit_pack, const T* x, const More*... more) {
   const int rank = work.teams.rank();
   if (work.run == 0 && reduced.rank == 1) {
-    const int64_t step = reduced.stride[0][0], end = work.end(work.count);
+    const int64_t step = reduced.stride[0][0], end = work.end();
 #pragma unroll 8
-    for (int64_t i = work.begin(work.count) + rank; i < end; i += work.teams.depth) {
+    for (int64_t i = work.begin() + rank; i < end; i += work.teams.depth) {
       const int64_t at = start + i * step;
       visit(at, x[at], more[at]...);
     }
     return;
   }
   if (work.run == 0) {
-    const int64_t end = work.end(work.count);
+    const int64_t end = work.end();
 #pragma unroll 4
-    for (int64_t i = work.begin(work.count) + rank; i < end; i += work.teams.depth) {
+    for (int64_t i = work.begin() + rank; i < end; i += work.teams.depth) {
       int64_t at[1];
       reduced.locate(i, at);
       visit(start + at[0], x[start + at[0]], more[start + at[0]]...);
@@ -136,23 +130,16 @@ __device__ __forceinline__ void each_of_share(const RunDivision& work, const Wal
     return;
   }
   const int at_once = work.teams.depth / work.piece_depth;
-  const int64_t end = work.end(work.all_pieces);
-  for (int64_t q = work.begin(work.all_pieces) + rank / work.piece_depth; q < end; q += at_once) {
+  const int64_t end = work.end();
+  for (int64_t q = work.begin() + rank / work.piece_depth; q < end; q += at_once) {
     int64_t r = q;
-    const int64_t piece = work.pieces.split(r), row = start + r * work.run_stride, from = piece * work.piece;
-    const int64_t to = piece + 1 == work.pieces.divisor ? work.run : from + work.piece;
-    const int count = static_cast<int>(to - from), own = rank % work.piece_depth;
-    if (work.packs) {
-      each_pack_of_run(
-          count, own, work.piece_depth, work.aligned,
-          [&](int i, const auto&... packs) { visit_pack(row + from + i, packs...); }, x + row + from,
-          (more + row + from)...);
-    } else {
-      each_of_run(
-          count, own, work.piece_depth,
-          [&](int i, T value, More... others) { visit(row + from + i, value, others...); }, x + row + from,
-          (more + row + from)...);
-    }
+    const int64_t piece = work.pieces.split(r), row = start + r * work.run_stride, end = row + work.run;
+    // Pieces begin at whole packs, but for the first.
+    constexpr int kSize = kWide<T>;
+    const int64_t cut = (row & ~int64_t{kSize - 1}) + piece * work.piece;
+    const RunPiece run =
+        RunPiece::of<kSize>(piece == 0 ? row : cut, piece + 1 == work.pieces.divisor ? end : cut + work.piece);
+    each_of_piece(run, rank % work.piece_depth, work.piece_depth, work.aligned, visit, visit_pack, x, more...);
   }
 }
 
@@ -221,12 +208,11 @@ __global__ void __launch_bounds__(Teams::kThreads)
 /// `wide`: elements in 16 bytes.
 inline RunDivision divide_runs(const StridedLoop<1>& outer, const StridedLoop<1>& inner, int wide) {
   constexpr int64_t kBlocksWanted = 16384;  // short ones, which read memory in order
-  constexpr int64_t kElementsAThread = 32;  // fewer are not worth another block
   constexpr int64_t kShortRun = 16;
   const int64_t outputs = outer.numel(), count = inner.numel();
   const bool across = outputs > 1 && outer.strides[0].back() < inner.strides[0].back();
   const Teams teams = Teams::of(outputs, count, across);
-  const int64_t useful = std::max<int64_t>(1, count / (teams.depth * kElementsAThread));
+  const int64_t useful = std::max<int64_t>(1, count / (teams.depth * Teams::share(outputs * count)));
   RunDivision work{outputs, count, teams, std::clamp<int64_t>(kBlocksWanted / teams.blocks(outputs), 1, useful)};
   if (across || inner.shape.rank() > 2 || inner.strides[0].back() != 1 || inner.shape.back() < kShortRun) return work;
   // A piece: 128 bytes for each thread of a warp; shorter runs go to a part of a warp.
@@ -241,7 +227,6 @@ inline RunDivision divide_runs(const StridedLoop<1>& outer, const StridedLoop<1>
   work.pieces = Divide(pieces, work.all_pieces);
   const int64_t at_once = teams.depth / work.piece_depth;
   work.parts = std::clamp<int64_t>(work.all_pieces / at_once, 1, work.parts);
-  work.packs = work.run % wide == 0;
   return work;
 }
 
@@ -258,10 +243,10 @@ void fold_runs(const char* name, Device device, const Shape& shape, const Shape&
   const StridedLoop<1> outer = loop(0, kept), inner = loop(kept, shape.rank());
   using T = std::remove_cvref_t<decltype(*f.x)>;
   RunDivision work = divide_runs(outer, inner, kWide<T>);
-  work.aligned = work.packs && is_aligned<T, kWide<T>>(f.x) && work.run_stride % kWide<T> == 0;
-  for (const int64_t stride : outer.strides[0]) work.aligned = work.aligned && stride % kWide<T> == 0;
+  work.aligned = is_aligned<T, kWide<T>>(f.x);
   if constexpr (requires { f.y; }) work.aligned = work.aligned && is_aligned<T, kWide<T>>(f.y);
 
+  work.shares = Shares(work.run == 0 ? work.count : work.all_pieces, work.parts);
   using Acc = typename F::Acc;
   const Storage partial(work.parts > 1 ? static_cast<std::size_t>(work.outputs * work.parts) * sizeof(Acc) : 0, device);
   auto* const values = static_cast<Acc*>(partial.data());

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../device/number.cuh"
+#include "../device/widen.cuh"
 
 namespace halo::cuda {
 
@@ -18,13 +18,14 @@ struct Moments {
     squares += difference * difference;
   }
   /// Half-precision numbers, their differences summed in float32, which rounds far less than they did.
-  template <class Pack>
-  __device__ void add_halves(const Pack& pack) {
+  template <class T, int N>
+  __device__ void add_halves(const Pack<T, N>& pack) {
     const auto from = static_cast<float>(shift);
     float differences = 0, powers = 0;
+    const auto wide = device::widen(pack);
 #pragma unroll
-    for (const auto value : pack.at) {
-      const float difference = device::to_accumulator(value) - from;
+    for (int k = 0; k < N; ++k) {
+      const float difference = wide.at[k] - from;
       differences += difference;
       powers = fmaf(difference, difference, powers);
     }

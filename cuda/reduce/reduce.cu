@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "../device/exponential.cuh"
-#include "../device/number.cuh"
+#include "../device/widen.cuh"
 #include "fold_runs.cuh"
 #include "reduce_float.h"
 #include "sum_columns.h"
@@ -34,9 +34,10 @@ struct Sum {
   __device__ void add(Acc& acc, int64_t, T value) const { acc += static_cast<Acc>(to_accumulator(value)); }
   /// Eight half-precision numbers in float32, which rounds far less than they did.
   __device__ void add_pack(Acc& acc, const Pack<T, 8>& pack) const requires(sizeof(T) == 2 && !std::is_integral_v<T>) {
+    const auto wide = device::widen(pack);
     float sums[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) sums[k] = to_accumulator(pack.at[k]) + to_accumulator(pack.at[k + 4]);
+    for (int k = 0; k < 4; ++k) sums[k] = wide.at[k] + wide.at[k + 4];
     acc += static_cast<Acc>((sums[0] + sums[2]) + (sums[1] + sums[3]));
   }
   __device__ Acc operator()(Acc a, Acc b) const { return a + b; }
@@ -57,8 +58,19 @@ struct Extreme {
   bool largest;
   __device__ Acc start(int64_t, int64_t at) const { return to_accumulator(x[at]); }
   __device__ void add(Acc& acc, int64_t, T value) const { acc = (*this)(acc, to_accumulator(value)); }
+  /// The branch is outside of the loop.
+  __device__ void add_pack(Acc& acc, const Pack<T, kWide<T>>& pack) const requires(std::is_same_v<Acc, float>) {
+    const auto wide = device::widen(pack);
+    if (largest) {
+#pragma unroll
+      for (const float value : wide.at) acc = device::maximum(acc, value);
+    } else {
+#pragma unroll
+      for (const float value : wide.at) acc = device::minimum(acc, value);
+    }
+  }
   __device__ Acc operator()(Acc a, Acc b) const {
-    if constexpr (std::is_same_v<Acc, float>) return largest ? device::maximum(a, b) : -device::maximum(-a, -b);
+    if constexpr (std::is_same_v<Acc, float>) return largest ? device::maximum(a, b) : device::minimum(a, b);
     return largest ? functor::Maximum{}(a, b) : functor::Minimum{}(a, b);
   }
   __device__ void write(int64_t o, Acc acc) const { out[o] = from_accumulator<T>(acc); }

@@ -226,8 +226,9 @@ void cross_entropy_backward(const char* op, const ClassLoss& options, const Tens
     with_row_class<T>(
         Rows(x, 1),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch(op, cross_entropy_backward_kernel<Row>, t.blocks(), Teams::kThreads, Row::kSlotBytes, scope.stream(),
-                 t, classes_of<T>(options, x, target, weight), in, lse.data<double>(), g.data<T>(), out);
+          launch(op, cross_entropy_backward_kernel<Row>, t.blocks(264), Teams::kThreads, Row::kSlotBytes,
+                 scope.stream(), t, classes_of<T>(options, x, target, weight), in, lse.data<double>(), g.data<T>(),
+                 out);
         },
         in, out);
   });

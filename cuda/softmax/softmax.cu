@@ -72,8 +72,8 @@ void softmax(bool log, const Tensor& x, int dim, const Tensor& y) {
     with_row_class<T>(
         Rows(x, dim),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch("softmax", softmax_kernel<Row>, t.blocks(), Teams::kThreads, Row::kSlotBytes, scope.stream(), t, log,
-                 in, out);
+          launch("softmax", softmax_kernel<Row>, t.blocks(2112), Teams::kThreads, Row::kSlotBytes, scope.stream(), t,
+                 log, in, out);
         },
         in, out);
   });
@@ -88,7 +88,7 @@ void softmax_backward(bool log, const Tensor& g, const Tensor& y, int dim, const
     with_row_class<T>(
         Rows(y, dim),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch("softmax_backward", softmax_backward_kernel<Row>, t.blocks(), Teams::kThreads, 2 * Row::kSlotBytes,
+          launch("softmax_backward", softmax_backward_kernel<Row>, t.blocks(2112), Teams::kThreads, 2 * Row::kSlotBytes,
                  scope.stream(), t, log, up, in, out);
         },
         up, in, out);
