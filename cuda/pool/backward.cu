@@ -1,13 +1,14 @@
-// Pooling backward. Where windows are small: maxima, a block has a tile of inputs and adds the gradients of all outputs
-// over it into shared memory; windows that could meet in one input go in different phases, so that the order of every
-// sum is fixed. Averages, a thread has a column of inputs and marches down their strides. Elsewhere a thread an input
-// visits the windows over it in order.
+// Pooling backward. Where few windows lie over an input, a block has a tile of inputs, and the gradients of all windows
+// over it in shared memory. Elsewhere a thread an input visits the windows over it. Either way the windows come in
+// their order, so that the bits of the sums are fixed.
 #include <halo/ops/pool_backend.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "../device/map.cuh"
 #include "../device/number.cuh"
+#include "../device/stage_run.cuh"
 #include "dispatch.h"
 #include "plane.h"
 #include "sizes.cuh"
@@ -20,285 +21,252 @@ using device::from_accumulator;
 using device::to_accumulator;
 
 constexpr int kThreads = 256;
-constexpr int kHeld = 4;  // outputs a thread has in flight
+constexpr int kStrides = 4;  // of a thread, one below the other; a stride: the inputs whose last window is the same
 
-/// How blocks cut planes: `rows` by `columns` inputs of `planes` planes; one plane unless it fits whole.
-struct PoolTiling {
-  int planes, rows, columns;
-  int out_rows, out_columns;  ///< most outputs whose windows meet a tile
-  int row_phases, column_phases;
-  Divide row_tiles, column_tiles;
-  FastDivide by_rows, by_columns, by_out_rows, by_out_columns, by_kernel, by_row_phases, by_column_phases;
+/// Windows of an axis over one input, at most.
+int reach_of(const PoolPlaneAxis& a) { return (a.kernel + a.stride - 1) / a.stride; }
 
-  static constexpr int kCells = 4096, kOutputs = kThreads * kHeld, kMostPhases = 36;
+/// How blocks cut planes: so many strides of rows, of one plane unless it fits whole.
+struct BackwardTiling {
+  static constexpr int64_t kInputs = 6144, kMostBytes = 96 * 1024;
+  int planes = 1, strides, groups;  ///< groups of kStrides in a tile
+  int64_t staged;                   ///< outputs of a tile, at most
+  int columns_bytes, shares_bytes;  ///< of the tables before what is staged
+  FastDivide by_columns, by_groups;
+  Divide tiles;
+  int64_t blocks;
 
-  explicit PoolTiling(const PoolPlanes& p) {
-    // Bounded phases bound the windows over a tile, too.
-    columns = std::min(p.width.input, kCells / 4);
-    rows = whole_strides(std::clamp(kCells / columns, 1, p.height.input), p.height);
-    columns = whole_strides(columns, p.width);
-    const int64_t across = tiles(p.width.input, columns), down = tiles(p.height.input, rows);
-    planes = across * down > 1 ? 1 : std::clamp(std::min(kCells / (rows * columns), kOutputs / p.outputs()), 1, 64);
-    out_rows = windows_over(rows, p.height);
-    out_columns = windows_over(columns, p.width);
-    row_phases = phases(p.height);
-    column_phases = phases(p.width);
-    row_tiles = Divide(down, blocks(p, across, down));
-    column_tiles = Divide(across, blocks(p, across, down));
-    by_rows = FastDivide(static_cast<uint32_t>(rows));
-    by_columns = FastDivide(static_cast<uint32_t>(columns));
-    by_out_rows = FastDivide(static_cast<uint32_t>(out_rows));
-    by_out_columns = FastDivide(static_cast<uint32_t>(out_columns));
-    by_kernel = FastDivide(static_cast<uint32_t>(p.width.kernel));
-    by_row_phases = FastDivide(static_cast<uint32_t>(row_phases));
-    by_column_phases = FastDivide(static_cast<uint32_t>(column_phases));
-  }
-  /// Windows so many phases apart do not meet.
-  static int phases(const PoolPlaneAxis& a) { return (a.kernel + a.stride - 1) / a.stride; }
-  static bool serves(const PoolPlanes& p) {
-    return p.outputs() > 0 && int64_t{phases(p.height)} * phases(p.width) <= kMostPhases;
-  }
-  int64_t blocks(const PoolPlanes& p) const { return blocks(p, column_tiles.divisor, row_tiles.divisor); }
-  std::size_t cells() const { return static_cast<std::size_t>(planes) * rows * columns; }
-
- private:
-  static int64_t tiles(int extent, int tile) { return (int64_t{extent} + tile - 1) / tile; }
-  /// Tiles of as equal sizes as multiples of the stride allow.
-  static int whole_strides(int tile, const PoolPlaneAxis& a) {
-    if (tile >= a.input) return a.input;
-    if (tile < a.stride) return tile;
-    const int64_t count = tiles(a.input, tile), even = (a.input + count - 1) / count;
-    return static_cast<int>(std::min<int64_t>((even + a.stride - 1) / a.stride * a.stride, tile));
-  }
-  static int windows_over(int extent, const PoolPlaneAxis& a) {
-    return std::min(a.output, (extent + a.kernel - 2) / a.stride + 1);
-  }
-  int64_t blocks(const PoolPlanes& p, int64_t across, int64_t down) const {
-    return (p.planes + planes - 1) / planes * across * down;
-  }
-};
-
-/// A block's tile, cut where the planes end.
-struct PoolTile {
-  int64_t first_plane;
-  int planes, first_row, first_column, rows, columns;
-  int out_row, out_column;  ///< the first output whose window may meet the tile
-
-  __device__ PoolTile(const PoolPlanes& p, const PoolTiling& t) {
-    int64_t group = blockIdx.x;
-    first_column = static_cast<int>(t.column_tiles.split(group)) * t.columns;
-    first_row = static_cast<int>(t.row_tiles.split(group)) * t.rows;
-    first_plane = group * t.planes;
-    planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
-    rows = min(t.rows, p.height.input - first_row);
-    columns = min(t.columns, p.width.input - first_column);
-    out_row = first_window(p.height, first_row);
-    out_column = first_window(p.width, first_column);
-  }
-  __device__ static int first_window(const PoolPlaneAxis& a, int input) {
-    const int low = input + a.before - a.kernel + 1;
-    return low <= 0 ? 0 : (low + a.stride - 1) / a.stride;
-  }
-};
-
-/// An output as a thread holds it: the cell of the tile that gets the gradient.
-template <class Value>
-struct HeldOutput {
-  Value gradient;
-  int cell, phase;  ///< phase -1: none
-};
-
-/// Shared memory: the tile, [planes][rows][columns].
-template <class T, class Offset>
-__global__ void __launch_bounds__(kThreads)
-    max_tile_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ PoolTiling t, const Offset* offsets,
-                    const T* g, T* x) {
-  using Value = Accumulator<T>;
-  extern __shared__ double shared[];
-  Value* const sums = reinterpret_cast<Value*>(shared);
-  const PoolTile tile(p, t);
-  const int thread = static_cast<int>(threadIdx.x), cells = tile.planes * t.rows * t.columns;
-  for (int i = thread; i < cells; i += kThreads) sums[i] = 0;
-
-  const int outputs = tile.planes * t.out_rows * t.out_columns;
-  for (int begin = 0; begin < outputs; begin += kThreads * kHeld) {
-    HeldOutput<Value> held[kHeld];
-#pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      HeldOutput<Value>& h = held[k];
-      const int i = begin + k * kThreads + thread;
-      uint32_t column, row, tap_column;
-      const int plane =
-          static_cast<int>(t.by_out_rows.divide(t.by_out_columns.divide(static_cast<uint32_t>(i), column), row));
-      const int oh = tile.out_row + static_cast<int>(row), ow = tile.out_column + static_cast<int>(column);
-      h.phase = -1;
-      if (i >= outputs || oh >= p.height.output || ow >= p.width.output) continue;
-      const int64_t at = (tile.first_plane + plane) * p.outputs() + oh * p.width.output + ow;
-      h.gradient = to_accumulator(g[at]);
-      const uint32_t tap_row = t.by_kernel.divide(static_cast<uint32_t>(offsets[at]), tap_column);
-      const int r = p.height.start(oh) + static_cast<int>(tap_row) - tile.first_row;
-      const int c = p.width.start(ow) + static_cast<int>(tap_column) - tile.first_column;
-      if (static_cast<unsigned>(r) >= static_cast<unsigned>(tile.rows) ||
-          static_cast<unsigned>(c) >= static_cast<unsigned>(tile.columns)) {
-        continue;
-      }
-      h.cell = (plane * t.rows + r) * t.columns + c;
-      uint32_t row_phase, column_phase;
-      t.by_row_phases.divide(row, row_phase);
-      t.by_column_phases.divide(column, column_phase);
-      h.phase = static_cast<int>(row_phase) * t.column_phases + static_cast<int>(column_phase);
-    }
-    for (int phase = 0; phase < t.row_phases * t.column_phases; ++phase) {
-      __syncthreads();
-#pragma unroll
-      for (int k = 0; k < kHeld; ++k) {
-        if (held[k].phase == phase) sums[held[k].cell] += held[k].gradient;
-      }
-    }
-  }
-  __syncthreads();
-  if (tile.columns == p.width.input && (tile.planes == 1 || tile.rows == p.height.input)) {  // one run of x
-    T* const out = x + tile.first_plane * p.inputs() + tile.first_row * p.width.input;
-#pragma unroll 4
-    for (int i = thread; i < tile.planes * tile.rows * tile.columns; i += kThreads) {
-      out[i] = from_accumulator<T>(sums[i]);
-    }
-    return;
-  }
-  T* const out = x + tile.first_plane * p.inputs() + tile.first_row * p.width.input + tile.first_column;
-  for (int row = thread / 32; row < tile.rows; row += kThreads / 32) {
-    for (int column = thread % 32; column < tile.columns; column += 32) {
-      out[row * p.width.input + column] = from_accumulator<T>(sums[row * t.columns + column]);
-    }
-  }
-}
-
-/// How threads cover the inputs: columns, then groups of kStrides strides, then planes. Stride o is the inputs whose
-/// last window is o; input i of an axis is in stride (i + before) / stride.
-struct PoolMarch {
-  static constexpr int kStrides = 4;
-  Divide columns, groups;
-  int64_t threads;
-
-  explicit PoolMarch(const PoolPlanes& p) {
+  BackwardTiling(const PoolPlanes& p, int reach, std::size_t column, std::size_t share) {
     const PoolPlaneAxis& a = p.height;
-    const int64_t strides = (int64_t{a.input} + a.before + a.stride - 1) / a.stride;
-    const int64_t all = (strides + kStrides - 1) / kStrides;
-    threads = p.planes * all * p.width.input;
-    columns = Divide(p.width.input, threads);
-    groups = Divide(all, threads);
-  }
-  /// Most windows of an axis over one input.
-  static int reach(const PoolPlaneAxis& a) { return (a.kernel + a.stride - 1) / a.stride; }
-};
-
-/// The windows over one column of inputs: `last`, last - 1, ..., as far as they are there.
-template <int kReach>
-struct ColumnWindows {
-  int last, tap;  ///< tap of the last: the column's distance from where it starts
-  bool is[kReach];
-  __device__ ColumnWindows(const PoolPlaneAxis& a, int column) {
-    last = (column + a.before) / a.stride;
-    tap = column + a.before - last * a.stride;
-#pragma unroll
-    for (int j = 0; j < kReach; ++j) {
-      is[j] = tap + j * a.stride < a.kernel && static_cast<unsigned>(last - j) < static_cast<unsigned>(a.output);
+    const int64_t all = (int64_t{a.input} + a.before + a.stride - 1) / a.stride;
+    strides = static_cast<int>(std::clamp<int64_t>(kInputs / p.width.input / a.stride, 1, all));
+    if (strides == all) {
+      planes = static_cast<int>(std::clamp<int64_t>(kInputs / p.inputs(), 1, 64));
+    } else {
+      strides = std::max(strides / kStrides, 1) * kStrides;
     }
+    staged =
+        planes > 1 ? int64_t{planes} * p.outputs() : std::min<int64_t>(strides + reach - 1, a.output) * p.width.output;
+    groups = (strides + kStrides - 1) / kStrides;
+    by_columns = FastDivide(static_cast<uint32_t>(p.width.input));
+    by_groups = FastDivide(static_cast<uint32_t>(groups));
+    const int64_t down = (all + strides - 1) / strides;
+    blocks = (p.planes + planes - 1) / planes * down;
+    tiles = Divide(down, blocks);
+    const auto whole = [](int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); };
+    columns_bytes = whole(int64_t{p.width.input} * static_cast<int64_t>(column));
+    shares_bytes = whole(int64_t{strides + reach} * static_cast<int64_t>(share));
+  }
+  bool serves() const { return columns_bytes + staged * 9 <= kMostBytes && blocks <= INT32_MAX; }
+  /// Of shared memory; `output`: staged for each.
+  std::size_t bytes(std::size_t output) const {
+    return static_cast<std::size_t>(columns_bytes + shares_bytes + 64) + static_cast<std::size_t>(staged) * output;
   }
 };
 
-/// What a row of windows gives the column: the sum of their averages' gradients.
-template <class T>
-struct AverageMarch {
+/// The windows over input i of an axis are last - j, j < kReach, of which it is tap `tap` + j stride; has(a, j): such a
+/// window is there and reaches so far.
+struct WindowsOver {
+  int last, tap;
+  __device__ WindowsOver(const PoolPlaneAxis& a, int i) {
+    last = (i + a.before) / a.stride;
+    tap = i + a.before - last * a.stride;
+  }
+  __device__ bool has(const PoolPlaneAxis& a, int j) const {
+    return tap + j * a.stride < a.kernel && static_cast<unsigned>(last - j) < static_cast<unsigned>(a.output);
+  }
+};
+
+/// What a row of windows gives the inputs of a column: the sum of their averages' gradients.
+template <class T, int kReachOf>
+struct AverageRows {
   using Element = T;
   using Value = Accumulator<T>;
-  const T* g;
-  template <int kReach>
-  struct Columns : ColumnWindows<kReach> {
-    Value share[kReach];  ///< of a window's gradient, of its width
-    __device__ Columns(const PoolPlanes& p, int column) : ColumnWindows<kReach>(p.width, column) {
-#pragma unroll
-      for (int j = 0; j < kReach; ++j) share[j] = share_of(p, p.width, this->last - j, 1);
-    }
-  };
-  __device__ static Value share_of(const PoolPlanes& p, const PoolPlaneAxis& a, int window, Value overridden) {
-    if (p.divisor_override != 0) return overridden;
-    return Value(1) / static_cast<Value>(a.count(a.start(window), p.count_include_pad));
-  }
-  template <int kReach>
   using Row = Value;
-  template <int kReach>
-  __device__ __forceinline__ Value load(const PoolPlanes& p, const Columns<kReach>& windows, int64_t first,
-                                        int row) const {
-    if (static_cast<unsigned>(row) >= static_cast<unsigned>(p.height.output)) return 0;
-    const T* const from = g + first + row * p.width.output + windows.last;
+  static constexpr int kReach = kReachOf;
+  static constexpr std::size_t kBytes = sizeof(T);  ///< staged for an output
+  /// Of a column, found once for a block.
+  struct Column {
+    Value share[kReach];  ///< of a window's gradient, of its width; 0: no such window
+    int at[kReach];       ///< the window's column, or one that can be read
+  };
+  const T* g;
+
+  __device__ void stage(unsigned char* shared, int64_t first, int count, int) {
+    g = device::stage_run<kThreads>(shared, g + first, count);
+  }
+  __device__ static Column column_of(const PoolPlanes& p, int column) {
+    const WindowsOver over(p.width, column);
+    Column found;
+#pragma unroll
+    for (int j = 0; j < kReach; ++j) {
+      const bool has = over.has(p.width, j);
+      const int count = p.width.count(p.width.start(over.last - j), p.count_include_pad);
+      found.at[j] = has ? over.last - j : 0;
+      found.share[j] = !has ? Value(0) : p.divisor_override != 0 ? Value(1) : Value(1) / static_cast<Value>(count);
+    }
+    return found;
+  }
+  /// The share of a window's gradient, of its height.
+  __device__ static Value row_share(const PoolPlanes& p, int row) {
+    if (p.divisor_override != 0) return Value(1) / static_cast<Value>(p.divisor_override);
+    return Value(1) / static_cast<Value>(p.height.count(p.height.start(row), p.count_include_pad));
+  }
+  __device__ __forceinline__ static Row none() { return 0; }
+  /// `at`: where the row of windows is staged.
+  __device__ __forceinline__ Row load(const Column& column, int at, Value row_share) const {
     Value sum = 0;
 #pragma unroll
     for (int j = kReach - 1; j >= 0; --j) {
-      if (windows.is[j]) sum += to_accumulator(from[-j]) * windows.share[j];
+      const Value part = to_accumulator(g[at + column.at[j]]) * column.share[j];
+      if (column.share[j] != 0) sum += part;
     }
-    return sum * share_of(p, p.height, row, Value(1) / static_cast<Value>(p.divisor_override));
+    return sum * row_share;
   }
-  /// Of the row whose tap is over the input.
-  __device__ __forceinline__ static Value take(const PoolPlanes& p, Value sum, int tap) {
-    return tap < p.height.kernel ? sum : Value(0);
+  __device__ __forceinline__ static Value take(Row row, int) { return row; }
+};
+
+/// What a row of windows gives: each its gradient to the input where its maximum was.
+template <class T, int kReachOf>
+struct MaximumRows {
+  using Element = T;
+  using Value = Accumulator<T>;
+  static constexpr int kReach = kReachOf;
+  static constexpr std::size_t kBytes = sizeof(T) + 1;
+  struct Row {
+    Value gradient[kReach];
+    int tap[kReach];  ///< the tap of the maximum less that of the column in the first row; none: negative
+  };
+  struct Column {
+    int at[kReach], tap[kReach];  ///< tap: beyond all where there is no such window
+  };
+  const T* g;
+  const uint8_t* offsets;
+
+  __device__ void stage(unsigned char* shared, int64_t first, int count, int room) {
+    g = device::stage_run<kThreads>(shared, g + first, count);
+    offsets = device::stage_run<kThreads>(shared + room, offsets + first, count);
+  }
+  __device__ static Column column_of(const PoolPlanes& p, int column) {
+    const WindowsOver over(p.width, column);
+    Column found;
+#pragma unroll
+    for (int j = 0; j < kReach; ++j) {
+      const bool has = over.has(p.width, j);
+      found.at[j] = has ? over.last - j : 0;
+      found.tap[j] = has ? over.tap + j * p.width.stride : 1 << 16;
+    }
+    return found;
+  }
+  __device__ static Value row_share(const PoolPlanes&, int) { return 1; }
+  __device__ __forceinline__ static Row none() {
+    Row row{};
+#pragma unroll
+    for (int& tap : row.tap) tap = -1;
+    return row;
+  }
+  __device__ __forceinline__ Row load(const Column& column, int at, Value) const {
+    Row row;
+#pragma unroll
+    for (int j = 0; j < kReach; ++j) {
+      row.gradient[j] = to_accumulator(g[at + column.at[j]]);
+      row.tap[j] = offsets[at + column.at[j]] - column.tap[j];
+    }
+    return row;
+  }
+  /// `tap`: the flat tap of the row's first column.
+  __device__ __forceinline__ static Value take(const Row& row, int tap) {
+    Value sum = 0;
+#pragma unroll
+    for (int j = kReach - 1; j >= 0; --j) {
+      if (row.tap[j] == tap) sum += row.gradient[j];
+    }
+    return sum;
   }
 };
 
-template <int kReach, class F>
-__global__ void __launch_bounds__(kMapThreads)
-    average_march_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ PoolMarch march,
-                         const __grid_constant__ F f, typename F::Element* x) {
+/// All inputs of a tile: a thread marches down the strides of a column, with what the windows' rows give it in
+/// registers. Shared memory: columns, shares of rows, and what is staged. kStride: of the height; 0: any.
+template <int kStride, class F>
+__global__ void __launch_bounds__(kThreads)
+    tile_backward_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ BackwardTiling t, F f,
+                         typename F::Element* x) {
   using T = typename F::Element;
-  constexpr int kStrides = PoolMarch::kStrides, kRows = kStrides + kReach - 1;
-  int64_t plane = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
-  if (plane >= march.threads) return;
-  const int column = static_cast<int>(march.columns.split(plane));
-  const int first = static_cast<int>(march.groups.split(plane)) * kStrides;
-  const typename F::template Columns<kReach> windows(p, column);
-  typename F::template Row<kReach> rows[kRows];
+  using Value = typename F::Value;
+  constexpr int kReach = F::kReach;
+  extern __shared__ __align__(16) unsigned char shared[];
+  auto* const columns = reinterpret_cast<typename F::Column*>(shared);
+  auto* const shares = reinterpret_cast<Value*>(shared + t.columns_bytes);
+  unsigned char* const staged = shared + t.columns_bytes + t.shares_bytes;
+  int64_t first_plane = blockIdx.x;
+  const int first_stride = static_cast<int>(t.tiles.split(first_plane)) * t.strides;
+  first_plane *= t.planes;
+  const int planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
+  const int top = planes > 1 ? 0 : max(first_stride - (kReach - 1), 0);  // the first row of windows that is staged
+  const int rows = planes > 1 ? p.height.output : max(min(first_stride + t.strides, p.height.output) - top, 0);
+  f.stage(staged, first_plane * p.outputs() + top * p.width.output, planes * rows * p.width.output,
+          static_cast<int>(device::staged_bytes<T>(t.staged)));
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < p.width.input; i += kThreads) columns[i] = F::column_of(p, i);
+  for (int i = thread; i < rows; i += kThreads) shares[i] = F::row_share(p, top + i);
+  device::copy_async_wait_all();
+  __syncthreads();
+  const int stride = kStride > 0 ? kStride : p.height.stride;
+  const int units = planes * t.groups * p.width.input;
+  for (int unit = thread; unit < units; unit += kThreads) {
+    uint32_t column, group;
+    const int plane =
+        static_cast<int>(t.by_groups.divide(t.by_columns.divide(static_cast<uint32_t>(unit), column), group));
+    const typename F::Column windows = columns[column];
+    const int first = first_stride + static_cast<int>(group) * kStrides;
+    int at = (plane * rows + first - (kReach - 1) - top) * p.width.output, row = first - (kReach - 1) - top;
+    const auto next = [&] {
+      typename F::Row found = F::none();
+      if (static_cast<unsigned>(row) < static_cast<unsigned>(rows)) found = f.load(windows, at, shares[row]);
+      ++row;
+      at += p.width.output;
+      return found;
+    };
+    typename F::Row held[kReach];  // of windows s, s - 1, ...
 #pragma unroll
-  for (int t = 0; t < kRows; ++t) {
-    rows[t] = f.template load<kReach>(p, windows, plane * p.outputs(), first + t - (kReach - 1));
-  }
-  T* const out = x + plane * p.inputs() + column;
+    for (int r = kReach - 1; r > 0; --r) held[r - 1] = next();
+    int to = p.height.start(first);  // the input's row
+    T* out = x + (first_plane + plane) * p.inputs() + column + int64_t{to} * p.width.input;
 #pragma unroll
-  for (int t = 0; t < kStrides; ++t) {
-    const int start = p.height.start(first + t);
-    for (int tap = max(0, -start); tap < min(p.height.stride, p.height.input - start); ++tap) {
-      typename F::Value sum = 0;
+    for (int k = 0; k < kStrides; ++k) {
 #pragma unroll
-      for (int j = kReach - 1; j >= 0; --j) sum += f.take(p, rows[t + kReach - 1 - j], tap + j * p.height.stride);
-      out[(start + tap) * p.width.input] = from_accumulator<T>(sum);
+      for (int r = kReach - 1; r > 0; --r) held[r] = held[r - 1];
+      held[0] = next();
+#pragma unroll(kStride > 0 ? kStride : 1)
+      for (int tap = 0; tap < stride; ++tap, ++to, out += p.width.input) {
+        Value sum = 0;
+#pragma unroll
+        for (int r = kReach - 1; r >= 0; --r) {
+          const int own = tap + r * stride;
+          if (own < p.height.kernel) sum += F::take(held[r], own * p.width.kernel);
+        }
+        if (static_cast<unsigned>(to) < static_cast<unsigned>(p.height.input)) *out = from_accumulator<T>(sum);
+      }
     }
   }
 }
 
-/// Launches `f` over the inputs of `problem`; false, and nothing done, where marches do not serve.
-template <class F>
-bool average_march(const char* name, const PoolProblem& problem, const F& f, typename F::Element* x,
-                   cudaStream_t stream) {
+/// Launches F{args...} over the inputs of `problem`; false, and nothing done, where tiles do not serve.
+template <template <class, int> class F, class T, class... Args>
+bool by_tiles(const char* name, const PoolProblem& problem, T* x, cudaStream_t stream, Args... args) {
   const auto planes = PoolPlanes::of(problem);
   if (!planes) return false;
-  const int reach = std::max(PoolMarch::reach(planes->height), PoolMarch::reach(planes->width));
-  const PoolMarch march(*planes);
-  const int64_t blocks = (march.threads + kMapThreads - 1) / kMapThreads;
-  if (reach > 3 || blocks > INT32_MAX) return false;
-  const auto kernel = reach > 2 ? average_march_kernel<3, F> : average_march_kernel<2, F>;
-  launch(name, kernel, static_cast<unsigned>(blocks), kMapThreads, 0, stream, *planes, march, f, x);
-  return true;
-}
-
-/// Calls f(planes, tiling, blocks) where tiles serve.
-template <class F>
-bool by_tiles(const PoolProblem& problem, F&& f) {
-  const auto planes = PoolPlanes::of(problem);
-  if (!planes || !PoolTiling::serves(*planes) || problem.planes() * problem.input_positions() == 0) return false;
-  const PoolTiling tiling(*planes);
-  const int64_t blocks = tiling.blocks(*planes);
-  if (blocks > INT32_MAX) return false;
-  f(*planes, tiling, static_cast<unsigned>(blocks));
-  return true;
+  const int needed = std::max(reach_of(planes->height), reach_of(planes->width));
+  const auto run = [&]<int kReach, int kStride>(std::integer_sequence<int, kReach, kStride>) {
+    using Rows = F<T, kReach>;
+    const BackwardTiling tiling(*planes, kReach, sizeof(typename Rows::Column), sizeof(typename Rows::Value));
+    if (!tiling.serves()) return false;
+    launch(name, tile_backward_kernel<kStride, Rows>, static_cast<unsigned>(tiling.blocks), kThreads,
+           tiling.bytes(Rows::kBytes), stream, *planes, tiling, Rows{args...}, x);
+    return true;
+  };
+  if (needed <= 2 && planes->height.stride == 2) return run(std::integer_sequence<int, 2, 2>{});
+  return needed <= 3 && run(std::integer_sequence<int, 3, 0>{});
 }
 
 template <class T, class Offset>
@@ -337,16 +305,15 @@ struct AverageBackward {
 
 void max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const Tensor& g, const Tensor& x) {
   constexpr const char* kName = "max_pool_scatter";
+  if (x.numel() == 0) return;
   dispatch_pool(kName, g.dtype(), problem.offset_dtype(),
                 [&]<class T, class Offset>(std::type_identity<T>, std::type_identity<Offset>) {
                   const T* const up = g.data<T>();
                   const Offset* const at = offsets.data<Offset>();
-                  const DeviceScope scope(x.device());
-                  const auto run = [&](const PoolPlanes& planes, const PoolTiling& tiling, unsigned blocks) {
-                    launch(kName, max_tile_kernel<T, Offset>, blocks, kThreads, tiling.cells() * sizeof(Accumulator<T>),
-                           scope.stream(), planes, tiling, at, up, x.data<T>());
-                  };
-                  if (by_tiles(problem, run)) return;
+                  if constexpr (sizeof(Offset) == 1) {
+                    const DeviceScope scope(x.device());
+                    if (by_tiles<MaximumRows>(kName, problem, x.data<T>(), scope.stream(), up, at)) return;
+                  }
                   generate<1>(kName, MaxGatherBackward<T, Offset>{PoolSizes(problem), at, up}, Elements<T>{x});
                 });
 }
@@ -357,7 +324,7 @@ void avg_pool_backward(const PoolProblem& problem, const Tensor& g, const Tensor
   dispatch_floating(kName, g.dtype(), [&]<class T>(std::type_identity<T>) {
     const T* const up = g.data<T>();
     const DeviceScope scope(x.device());
-    if (average_march(kName, problem, AverageMarch<T>{up}, x.data<T>(), scope.stream())) return;
+    if (by_tiles<AverageRows>(kName, problem, x.data<T>(), scope.stream(), up)) return;
     generate<1>(kName, AverageBackward<T>{PoolSizes(problem), up}, Elements<T>{x});
   });
 }

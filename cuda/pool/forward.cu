@@ -1,8 +1,10 @@
-// Pooling forward, and gathering by where the maxima were: a thread an output.
+// Pooling forward, and gathering by where the maxima were. Planes whose windows fit in shared memory go by tiles: a
+// block has whole rows of outputs and all inputs under them. Elsewhere a thread an output.
 #include <halo/ops/pool_backend.h>
 
 #include "../device/map.cuh"
 #include "../device/number.cuh"
+#include "../device/stage_run.cuh"
 #include "../runtime/data.h"
 #include "dispatch.h"
 #include "plane.h"
@@ -27,74 +29,80 @@ struct Best {
   }
 };
 
-/// Outputs of a thread, one below the other: finding a place costs divisions.
-constexpr int kMarch = 4;
+constexpr int kThreads = 256;
+constexpr int kMarch = 4;  // outputs of a thread, one below the other: finding a place costs divisions
 
-/// The window at (top, left) of a plane. kTaps by kTaps taps are unrolled, so that their loads are in flight together;
-/// 0: any.
-template <int kTaps>
-struct PlaneWindow {
-  int top, left;
+/// How blocks cut planes: so many rows of outputs, of one plane unless it fits whole.
+struct ForwardTiling {
+  static constexpr int64_t kBytes = 48 * 1024, kMostBytes = 96 * 1024;
+  int planes = 1, rows, groups;  ///< groups of kMarch rows in a tile
+  int64_t staged;                ///< inputs of a tile, at most
+  FastDivide by_columns, by_groups;
+  Divide row_tiles;
+  int64_t blocks;
 
-  /// visit(value, flat tap) for the inputs in row-major order; where kTaps is not 0 also `outside` for the padding.
-  template <class T, class Visit>
-  __device__ __forceinline__ void each(const PoolPlanes& p, const T* plane, Accumulator<T> outside, Visit visit) const {
-    if constexpr (kTaps > 0) {
-      const T* const corner = plane + top * p.width.input + left;
-      const bool whole = top >= 0 && left >= 0 && top + kTaps <= p.height.input && left + kTaps <= p.width.input;
-      Accumulator<T> value[kTaps * kTaps];
-#pragma unroll
-      for (int r = 0; r < kTaps; ++r) {
-#pragma unroll
-        for (int c = 0; c < kTaps; ++c) {
-          const bool inside = whole || (static_cast<unsigned>(top + r) < static_cast<unsigned>(p.height.input) &&
-                                        static_cast<unsigned>(left + c) < static_cast<unsigned>(p.width.input));
-          value[r * kTaps + c] = inside ? to_accumulator(corner[r * p.width.input + c]) : outside;
-        }
-      }
-#pragma unroll
-      for (int tap = 0; tap < kTaps * kTaps; ++tap) visit(value[tap], tap);
-    } else {
-      const int bottom = min(top + p.height.kernel, p.height.input), right = min(left + p.width.kernel, p.width.input);
-      for (int row = max(top, 0); row < bottom; ++row) {
-#pragma unroll 4
-        for (int column = max(left, 0); column < right; ++column) {
-          visit(to_accumulator(plane[row * p.width.input + column]), (row - top) * p.width.kernel + column - left);
-        }
-      }
+  ForwardTiling(const PoolPlanes& p, int64_t element) {
+    const PoolPlaneAxis& a = p.height;
+    const int64_t row = std::max<int64_t>(p.width.input * element, 1), most = kBytes / row;
+    rows = static_cast<int>(std::clamp<int64_t>((most - a.kernel) / a.stride + 1, 1, a.output));
+    staged = std::min<int64_t>(int64_t{rows - 1} * a.stride + a.kernel, a.input) * p.width.input;
+    if (rows == a.output) {
+      planes = static_cast<int>(std::clamp<int64_t>(kBytes / element / std::max(p.inputs(), 1), 1, 64));
+      if (planes > 1) staged = int64_t{planes} * p.inputs();
     }
+    groups = (rows + kMarch - 1) / kMarch;
+    by_columns = FastDivide(static_cast<uint32_t>(p.width.output));
+    by_groups = FastDivide(static_cast<uint32_t>(groups));
+    const int64_t down = (a.output + rows - 1) / rows;
+    blocks = (p.planes + planes - 1) / planes * down;
+    row_tiles = Divide(down, blocks);
   }
+  bool serves(int64_t element) const { return staged * element <= kMostBytes && blocks <= INT32_MAX; }
 };
 
-/// f(window, first element of its plane, output) for kMarch outputs a thread.
-template <int kTaps, class T, class F>
-__global__ void __launch_bounds__(kMapThreads)
-    march_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ Divide groups, int64_t threads,
-                 const T* x, const __grid_constant__ F f) {
-  int64_t plane = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
-  if (plane >= threads) return;
-  const int column = static_cast<int>(p.by_width.split(plane));
-  const int first = static_cast<int>(groups.split(plane)) * kMarch;
-  const T* const in = x + plane * p.inputs();
-  const int64_t out = plane * p.outputs() + column;
-  const int left = p.width.start(column);
-#pragma unroll 2
-  for (int row = first; row < min(first + kMarch, p.height.output); ++row) {
-    f(p, PlaneWindow<kTaps>{p.height.start(row), left}, in, out + row * p.width.output);
+/// visit(value, flat tap) for the inputs of the window at (top, left), in row-major order.
+template <class T, class Visit>
+__device__ __forceinline__ void each_tap(const PoolPlanes& p, const T* plane, int top, int left, Visit visit) {
+  const int bottom = min(top + p.height.kernel, p.height.input), right = min(left + p.width.kernel, p.width.input);
+  for (int row = max(top, 0); row < bottom; ++row) {
+    for (int column = max(left, 0); column < right; ++column) {
+      visit(to_accumulator(plane[row * p.width.input + column]), (row - top) * p.width.kernel + column - left);
+    }
   }
 }
 
 template <class T, class Offset>
 struct PlaneMax {
+  using Value = Accumulator<T>;
+  using Row = Best<Value, int>;
   T* y;
   Offset* offsets;  ///< null: not wanted
+
+  /// Of a row of `kTaps` inputs.
   template <int kTaps>
-  __device__ __forceinline__ void operator()(const PoolPlanes& p, const PlaneWindow<kTaps>& window, const T* plane,
-                                             int64_t i) const {
-    using Value = Accumulator<T>;
-    const int first = max(-window.top, 0) * p.width.kernel + max(-window.left, 0);
-    Best<Value, int> best{-static_cast<Value>(INFINITY), first};
-    window.each(p, plane, best.value, [&](Value value, int tap) { best.take(value, tap); });
+  __device__ __forceinline__ static Row row(const T* at) {
+    Row best{to_accumulator(at[0]), 0};
+#pragma unroll
+    for (int c = 1; c < kTaps; ++c) best.take(to_accumulator(at[c]), c);
+    return best;
+  }
+  /// Of a window of as many rows.
+  template <int kTaps>
+  __device__ __forceinline__ void write(const PoolPlanes&, int, int, const Row (&rows)[kTaps], int64_t i) const {
+    Row best = rows[0];
+#pragma unroll
+    for (int r = 1; r < kTaps; ++r) best.take(rows[r].value, rows[r].tap + r * kTaps);
+    store(best, i);
+  }
+  /// Of any window.
+  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int64_t i) const {
+    Row best{-static_cast<Value>(INFINITY), max(-top, 0) * p.width.kernel + max(-left, 0)};
+    each_tap(p, plane, top, left, [&](Value value, int tap) { best.take(value, tap); });
+    store(best, i);
+  }
+
+ private:
+  __device__ __forceinline__ void store(const Row& best, int64_t i) const {
     if (offsets != nullptr) offsets[i] = static_cast<Offset>(best.tap);
     y[i] = from_accumulator<T>(best.value);
   }
@@ -102,16 +110,85 @@ struct PlaneMax {
 
 template <class T>
 struct PlaneAverage {
+  using Value = Accumulator<T>;
+  using Row = Value;
   T* y;
+
   template <int kTaps>
-  __device__ __forceinline__ void operator()(const PoolPlanes& p, const PlaneWindow<kTaps>& window, const T* plane,
-                                             int64_t i) const {
-    using Value = Accumulator<T>;
-    std::conditional_t<kTaps == 0, double, Value> sum = 0;  // few values are as good in their own type
-    window.each(p, plane, Value(0), [&](Value value, int) { sum += value; });
-    y[i] = from_accumulator<T>(static_cast<Value>(sum / p.divisor(window.top, window.left)));
+  __device__ __forceinline__ static Row row(const T* at) {
+    Value sum = to_accumulator(at[0]);
+#pragma unroll
+    for (int c = 1; c < kTaps; ++c) sum += to_accumulator(at[c]);
+    return sum;
+  }
+  template <int kTaps>
+  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const Row (&rows)[kTaps],
+                                        int64_t i) const {
+    Value sum = rows[0];  // few values are as good in their own type
+#pragma unroll
+    for (int r = 1; r < kTaps; ++r) sum += rows[r];
+    y[i] = from_accumulator<T>(sum / static_cast<Value>(p.divisor(top, left)));
+  }
+  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int64_t i) const {
+    double sum = 0;
+    each_tap(p, plane, top, left, [&](Value value, int) { sum += value; });
+    y[i] = from_accumulator<T>(static_cast<Value>(sum / p.divisor(top, left)));
   }
 };
+
+/// All outputs of a tile. Where windows are kTaps by kTaps and kStride rows apart, what a row gives serves the next
+/// window, too; kTaps 0: any windows.
+template <int kTaps, int kStride, class T, class F>
+__global__ void __launch_bounds__(kThreads)
+    tile_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ ForwardTiling t, const T* x,
+                const __grid_constant__ F f) {
+  extern __shared__ __align__(16) unsigned char staged[];
+  int64_t first_plane = blockIdx.x;
+  const int first_row = static_cast<int>(t.row_tiles.split(first_plane)) * t.rows;
+  first_plane *= t.planes;
+  const int planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
+  const int end_row = min(first_row + t.rows, p.height.output);
+  const int top = max(p.height.start(first_row), 0);
+  const int bottom = planes > 1 ? p.height.input : min(p.height.start(end_row - 1) + p.height.kernel, p.height.input);
+  const int count = (planes - 1) * p.inputs() + max(bottom - top, 0) * p.width.input;
+  const T* const in = device::stage_run<kThreads>(staged, x + first_plane * p.inputs() + top * p.width.input, count);
+  device::copy_async_wait_all();
+  __syncthreads();
+  const int units = planes * t.groups * p.width.output;
+  for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += kThreads) {
+    uint32_t column, group;
+    const int plane =
+        static_cast<int>(t.by_groups.divide(t.by_columns.divide(static_cast<uint32_t>(unit), column), group));
+    const T* const from = in + plane * p.inputs() - top * p.width.input;
+    const int left = p.width.start(static_cast<int>(column)), begin = first_row + static_cast<int>(group) * kMarch;
+    const int64_t out = (first_plane + plane) * p.outputs() + column;
+    if constexpr (kTaps > 0) {
+      const int last = min(begin + kMarch, end_row) - 1;
+      if (left >= 0 && left + kTaps <= p.width.input && p.height.start(begin) >= 0 &&
+          p.height.start(last) + kTaps <= p.height.input) {
+        constexpr int kKept = kTaps > kStride ? kTaps - kStride : 0;
+        typename F::Row rows[kTaps];
+        const T* at = from + p.height.start(begin) * p.width.input + left;
+#pragma unroll
+        for (int r = 0; r < kKept; ++r, at += p.width.input) rows[r] = f.template row<kTaps>(at);
+#pragma unroll
+        for (int k = 0; k < kMarch; ++k) {
+          if (begin + k > last) break;
+#pragma unroll
+          for (int r = kKept; r < kTaps; ++r, at += p.width.input) rows[r] = f.template row<kTaps>(at);
+          f.write(p, p.height.start(begin + k), left, rows, out + (begin + k) * p.width.output);
+#pragma unroll
+          for (int r = 0; r < kKept; ++r) rows[r] = rows[r + kStride];
+        }
+        continue;
+      }
+    }
+#pragma unroll 1
+    for (int row = begin; row < min(begin + kMarch, end_row); ++row) {
+      f.write(p, p.height.start(row), left, from, out + row * p.width.output);
+    }
+  }
+}
 
 template <class T, class Offset>
 struct MaxForward {
@@ -175,32 +252,41 @@ struct MaxGather {
   }
 };
 
-/// Launches `f` over the outputs of `p`.
+/// Launches `f` over the outputs of `problem`; false, and nothing done, where tiles do not serve.
 template <class T, class F>
-void march(const char* name, const PoolPlanes& p, const Tensor& x, const F& f) {
-  const int64_t groups = (p.height.output + kMarch - 1) / kMarch, threads = p.planes * groups * p.width.output;
-  if (threads == 0) return;
+bool by_tiles(const char* name, const PoolProblem& problem, const Tensor& x, const F& f) {
+  const auto planes = PoolPlanes::of(problem);
+  if (!planes) return false;
+  const ForwardTiling tiling(*planes, sizeof(T));
+  if (!tiling.serves(sizeof(T))) return false;
   const DeviceScope scope(x.device());
-  const auto run = [&]<int kTaps>(std::integral_constant<int, kTaps>) {
-    launch(name, march_kernel<kTaps, T, F>, map_blocks(threads), kMapThreads, 0, scope.stream(), p,
-           Divide(groups, threads), threads, x.data<T>(), f);
+  const auto run = [&]<int kTaps, int kStride>(std::integer_sequence<int, kTaps, kStride>) {
+    launch(name, tile_kernel<kTaps, kStride, T, F>, static_cast<unsigned>(tiling.blocks), kThreads,
+           device::staged_bytes<T>(tiling.staged), scope.stream(), *planes, tiling, x.data<T>(), f);
   };
-  const bool square = p.height.kernel == p.width.kernel;
-  if (square && p.width.kernel == 2) return run(std::integral_constant<int, 2>{});
-  if (square && p.width.kernel == 3) return run(std::integral_constant<int, 3>{});
-  run(std::integral_constant<int, 0>{});
+  const auto are = [&](int taps) {
+    return planes->height.kernel == taps && planes->width.kernel == taps && planes->height.stride == 2;
+  };
+  if (are(2)) {
+    run(std::integer_sequence<int, 2, 2>{});
+  } else if (are(3)) {
+    run(std::integer_sequence<int, 3, 2>{});
+  } else {
+    run(std::integer_sequence<int, 0, 0>{});
+  }
+  return true;
 }
 
 }  // namespace
 
 void max_pool_forward(const PoolProblem& problem, const Tensor& x, const Tensor& y, const Tensor& offsets) {
   constexpr const char* kName = "max_pool";
-  const auto planes = PoolPlanes::of(problem);
+  if (y.numel() == 0) return;
   dispatch_pool(kName, x.dtype(), problem.offset_dtype(),
                 [&]<class T, class Offset>(std::type_identity<T>, std::type_identity<Offset>) {
                   Offset* const out = data_or_null<Offset>(offsets);
                   if constexpr (sizeof(Offset) == 1) {
-                    if (planes) return march<T>(kName, *planes, x, PlaneMax<T, Offset>{y.data<T>(), out});
+                    if (by_tiles<T>(kName, problem, x, PlaneMax<T, Offset>{y.data<T>(), out})) return;
                   }
                   generate<1>(kName, MaxForward<T, Offset>{PoolSizes(problem), x.data<T>(), out}, Elements<T>{y});
                 });
@@ -208,9 +294,9 @@ void max_pool_forward(const PoolProblem& problem, const Tensor& x, const Tensor&
 
 void avg_pool_forward(const PoolProblem& problem, const Tensor& x, const Tensor& y) {
   constexpr const char* kName = "avg_pool";
+  if (y.numel() == 0) return;
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const auto planes = PoolPlanes::of(problem);
-    if (planes) return march<T>(kName, *planes, x, PlaneAverage<T>{y.data<T>()});
+    if (by_tiles<T>(kName, problem, x, PlaneAverage<T>{y.data<T>()})) return;
     generate<1>(kName, AverageForward<T>{PoolSizes(problem), x.data<T>()}, Elements<T>{y});
   });
 }
