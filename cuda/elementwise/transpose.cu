@@ -1,13 +1,13 @@
 #include <halo/core/strided.h>
 
+#include "../device/async_copy.cuh"
 #include "../device/map.cuh"
 #include "transpose.h"
 
 namespace halo::cuda {
 namespace {
 
-constexpr int kLanes = 32, kRows = 8;  // a block's threads
-constexpr int kTile = 64;              // edge of what it moves: 16 elements a thread are in flight
+constexpr int kThreads = 256, kWarp = 32;
 
 /// One plane of each tensor: `columns` with steps of 1 in the target, `rows` with steps of 1 in the source.
 struct Planes {
@@ -17,37 +17,99 @@ struct Planes {
   Walk<2> others;  ///< where the planes begin
 };
 
+/// A block's tile of kEdge by kEdge elements.
+template <class T, int kEdge>
+struct Tile {
+  const T* from;
+  T* to;
+  int rows, columns;
+  __device__ Tile(const Planes& p, const T* source, T* target) {
+    int64_t plane = blockIdx.x;
+    const int64_t first_column = p.column_tiles.split(plane) * kEdge, first_row = p.row_tiles.split(plane) * kEdge;
+    int64_t at[2];
+    p.others.locate(plane, at);
+    from = source + at[1] + first_row + first_column * p.source_column;
+    to = target + at[0] + first_row * p.target_row + first_column;
+    rows = static_cast<int>(min(p.rows - first_row, int64_t{kEdge}));
+    columns = static_cast<int>(min(p.columns - first_column, int64_t{kEdge}));
+  }
+};
+
+constexpr int kElementEdge = 64;  // 16 elements a thread are in flight
+
+/// An element at a time, wherever lines begin.
 template <class T>
-__global__ void __launch_bounds__(kLanes* kRows)
-    transpose_kernel(const __grid_constant__ Planes p, const T* source, T* target) {
-  __shared__ T tile[kTile][kTile + 1];
-  int64_t plane = blockIdx.x;
-  const int64_t first_column = p.column_tiles.split(plane) * kTile, first_row = p.row_tiles.split(plane) * kTile;
-  int64_t at[2];
-  p.others.locate(plane, at);
-  const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
-  const T* const from = source + at[1] + first_row + first_column * p.source_column;
-  T* const to = target + at[0] + first_row * p.target_row + first_column;
-  const int rows = static_cast<int>(min(p.rows - first_row, int64_t{kTile}));
-  const int columns = static_cast<int>(min(p.columns - first_column, int64_t{kTile}));
+__global__ void __launch_bounds__(kThreads)
+    transpose_elements_kernel(const __grid_constant__ Planes p, const T* source, T* target) {
+  constexpr int kEdge = kElementEdge, kRows = kThreads / kWarp;
+  __shared__ T shared[kEdge][kEdge + 1];
+  const Tile<T, kEdge> tile(p, source, target);
+  const int x = static_cast<int>(threadIdx.x) % kWarp, y = static_cast<int>(threadIdx.x) / kWarp;
 #pragma unroll
-  for (int j = 0; j < kTile; j += kRows) {
+  for (int j = 0; j < kEdge; j += kRows) {
 #pragma unroll
-    for (int i = 0; i < kTile; i += kLanes) {
-      if (x + i < rows && y + j < columns) tile[y + j][x + i] = from[x + i + (y + j) * p.source_column];
+    for (int i = 0; i < kEdge; i += kWarp) {
+      if (x + i < tile.rows && y + j < tile.columns) {
+        shared[y + j][x + i] = tile.from[x + i + (y + j) * p.source_column];
+      }
     }
   }
   __syncthreads();
 #pragma unroll
-  for (int j = 0; j < kTile; j += kRows) {
+  for (int j = 0; j < kEdge; j += kRows) {
 #pragma unroll
-    for (int i = 0; i < kTile; i += kLanes) {
-      if (y + j < rows && x + i < columns) to[(y + j) * p.target_row + x + i] = tile[x + i][y + j];
+    for (int i = 0; i < kEdge; i += kWarp) {
+      if (y + j < tile.rows && x + i < tile.columns) tile.to[(y + j) * p.target_row + x + i] = shared[x + i][y + j];
     }
   }
 }
 
-int64_t tiles(int64_t extent) { return (extent + kTile - 1) / kTile; }
+/// The lines of a tile of packs in shared memory, one for each of kEdge columns; they are as far apart as lets a warp
+/// read across them.
+template <class T>
+struct Lines {
+  static constexpr int kLineBytes = 256, kEdge = kLineBytes / static_cast<int>(sizeof(T)), kSize = kWide<T>;
+  static constexpr int kPitch = kLineBytes + device::kGranule;
+  static constexpr int kPacks = kLineBytes / device::kGranule;  // of a line
+  static constexpr int kBytes = kEdge * kPitch + kEdge / kSize * device::kGranule;
+
+  __device__ static int line(int column) { return column * kPitch + column / kSize * device::kGranule; }
+};
+
+/// 16 bytes at a time: lines of both tensors are whole packs.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    transpose_packs_kernel(const __grid_constant__ Planes p, const T* source, T* target) {
+  using Lines = Lines<T>;
+  constexpr int kSize = Lines::kSize, kPacks = Lines::kPacks;
+  extern __shared__ __align__(16) unsigned char shared[];
+  const Tile<T, Lines::kEdge> tile(p, source, target);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int from = thread % kPacks * kSize;
+#pragma unroll 8
+  for (int column = thread / kPacks; column < tile.columns; column += kThreads / kPacks) {
+    if (from < tile.rows) {
+      device::copy_async_16(address + Lines::line(column) + from * static_cast<int>(sizeof(T)),
+                            tile.from + column * p.source_column + from, device::kGranule);
+    }
+  }
+  device::copy_async_wait_all();
+  __syncthreads();
+  constexpr int kAcross = 8, kHalves = kPacks / kAcross;  // a warp: 8 packs of 4 rows
+  const int column = (lane % kAcross + warp % kHalves * kAcross) * kSize;
+  if (column >= tile.columns) return;
+#pragma unroll 2
+  for (int row = warp / kHalves * (kWarp / kAcross) + lane / kAcross; row < tile.rows; row += kThreads / kPacks) {
+    Pack<T, kSize> pack;
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      pack.at[k] = *reinterpret_cast<const T*>(shared + Lines::line(column) + k * Lines::kPitch +
+                                               row * static_cast<int>(sizeof(T)));
+    }
+    *reinterpret_cast<Pack<T, kSize>*>(tile.to + row * p.target_row + column) = pack;
+  }
+}
 
 }  // namespace
 
@@ -69,18 +131,28 @@ bool copy_transposed(const Tensor& source, const Tensor& target) {
     list->erase(across);
   }
   if (others.shape.empty()) others = StridedLoop<2>({}, {Shape{}, Shape{}});
-  const int64_t row_tiles = tiles(loop.shape[across]), column_tiles = tiles(loop.shape[last]);
-  const int64_t blocks = row_tiles * column_tiles * others.numel();
-  if (blocks > INT32_MAX) return false;
-  const Planes planes{loop.shape[across],    loop.shape[last],          loop.strides[0][across],
-                      loop.strides[1][last], Divide(row_tiles, blocks), Divide(column_tiles, blocks),
-                      Walk<2>(others)};
-  dispatch_size(source.dtype(), [&]<class T>(std::type_identity<T>) {
+  return dispatch_size(source.dtype(), [&]<class T>(std::type_identity<T>) {
+    const auto* const from = static_cast<const T*>(source.data());
+    T* const to = static_cast<T*>(target.data());
+    const auto whole = [](int64_t elements) { return elements % kWide<T> == 0; };
+    bool packs = is_aligned<T, kWide<T>>(from) && is_aligned<T, kWide<T>>(to) && whole(loop.shape[across]) &&
+                 whole(loop.shape[last]) && whole(loop.strides[0][across]) && whole(loop.strides[1][last]);
+    for (const Shape& strides : others.strides) {
+      for (const int64_t stride : strides) packs = packs && whole(stride);
+    }
+    const int64_t edge = packs ? Lines<T>::kEdge : kElementEdge;
+    const int64_t row_tiles = (loop.shape[across] + edge - 1) / edge,
+                  column_tiles = (loop.shape[last] + edge - 1) / edge;
+    const int64_t blocks = row_tiles * column_tiles * others.numel();
+    if (blocks > INT32_MAX) return false;
+    const Planes planes{loop.shape[across],    loop.shape[last],          loop.strides[0][across],
+                        loop.strides[1][last], Divide(row_tiles, blocks), Divide(column_tiles, blocks),
+                        Walk<2>(others)};
     const DeviceScope scope(target.device());
-    launch("copy transposed", transpose_kernel<T>, static_cast<unsigned>(blocks), dim3(kLanes, kRows), 0,
-           scope.stream(), planes, static_cast<const T*>(source.data()), static_cast<T*>(target.data()));
+    launch("copy transposed", packs ? transpose_packs_kernel<T> : transpose_elements_kernel<T>,
+           static_cast<unsigned>(blocks), kThreads, packs ? Lines<T>::kBytes : 0, scope.stream(), planes, from, to);
+    return true;
   });
-  return true;
 }
 
 }  // namespace halo::cuda

@@ -70,30 +70,68 @@ struct Box {
            few(p.outer * p.output[0] * p.output[1] * p.output[2]) && few(p.before[0]) && few(p.before[1]) &&
            few(p.before[2]);
   }
-  /// Where element i of what is written comes from; -1: from outside.
-  __device__ __forceinline__ int source(int64_t i) const {
-    uint32_t w, h, d;
-    const uint32_t outer = by_depth.divide(by_height.divide(by_width.divide(static_cast<uint32_t>(i), w), h), d);
-    const int column = static_cast<int>(w) - before[2], row = static_cast<int>(h) - before[1];
-    const int plane = static_cast<int>(d) - before[0];
-    const bool inside = static_cast<unsigned>(column) < static_cast<unsigned>(width) &&
-                        static_cast<unsigned>(row) < static_cast<unsigned>(height) &&
-                        static_cast<unsigned>(plane) < static_cast<unsigned>(depth);
-    return inside ? ((static_cast<int>(outer) * depth + plane) * height + row) * width + column : -1;
+  /// The row of element i of what is written: its element w is element `begin` + w - before[2] of what is read, if that
+  /// has such a row and column.
+  struct Row {
+    int begin;
+    bool is;
+    uint32_t w;  ///< of element i
+  };
+  __device__ __forceinline__ Row row(uint32_t i) const {
+    Row found;
+    uint32_t h, d;
+    const uint32_t outer = by_depth.divide(by_height.divide(by_width.divide(i, found.w), h), d);
+    const int at = static_cast<int>(h) - before[1], plane = static_cast<int>(d) - before[0];
+    found.is = static_cast<unsigned>(at) < static_cast<unsigned>(height) &&
+               static_cast<unsigned>(plane) < static_cast<unsigned>(depth);
+    found.begin = ((static_cast<int>(outer) * depth + plane) * height + at) * width;
+    return found;
   }
 };
 
-/// What a box has, `value` outside it.
-template <class T>
-struct TakeBox {
-  Box box;
-  T value;
-  const T* x;
-  __device__ T operator()(int64_t i) const {
-    const int at = box.source(i);
-    return at < 0 ? value : x[at];
+/// y = what a box of x has, `value` outside it. A thread takes N neighbours, which lie in two rows at most.
+template <class T, int N>
+__global__ void __launch_bounds__(kMapThreads)
+    box_kernel(const __grid_constant__ Box box, int count, T value, const T* __restrict__ x, T* __restrict__ y) {
+  const int first = (static_cast<int>(blockIdx.x) * kMapThreads + static_cast<int>(threadIdx.x)) * N;
+  if (first >= count) return;
+  const Box::Row row = box.row(static_cast<uint32_t>(first));
+  const int left = static_cast<int>(box.by_width.divisor - row.w);  // elements from there to the row's end
+  const Box::Row next = box.row(static_cast<uint32_t>(min(first + left, count - 1)));
+  const int column = static_cast<int>(row.w) - box.before[2];
+  Pack<T, N> pack;
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    const bool here = k < left;
+    const int c = here ? column + k : k - left - box.before[2];
+    const bool inside = (here ? row.is : next.is) && static_cast<unsigned>(c) < static_cast<unsigned>(box.width);
+    pack.at[k] = inside ? x[(here ? row.begin : next.begin) + c] : value;
   }
-};
+  if (first + N <= count) {
+    *reinterpret_cast<Pack<T, N>*>(y + first) = pack;
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (first + k < count) y[first + k] = pack.at[k];
+    }
+  }
+}
+
+template <class T>
+void take_box(const char* name, const Box& box, T value, const Tensor& x, const Tensor& y) {
+  T* const out = static_cast<T*>(y.data());
+  const auto run = [&]<int N>(std::integral_constant<int, N>) {
+    const int64_t count = y.numel();
+    const DeviceScope scope(y.device());
+    launch(name, box_kernel<T, N>, map_blocks((count + N - 1) / N), kMapThreads, 0, scope.stream(), box,
+           static_cast<int>(count), value, static_cast<const T*>(x.data()), out);
+  };
+  if (box.by_width.divisor >= kWide<T> && is_aligned<T, kWide<T>>(out)) {
+    run(std::integral_constant<int, kWide<T>>{});
+  } else {
+    run(std::integral_constant<int, 1>{});
+  }
+}
 
 /// The output positions of an axis that take input i: up to three runs, in order.
 struct Takers {
@@ -158,7 +196,7 @@ void pad(const PadProblem& problem, const Scalar& value, const Tensor& x, const 
         const auto* const in = static_cast<const Bits*>(x.data());
         const Bits fill = std::bit_cast<Bits>(value.as<T>());
         if (Box::serves(problem)) {
-          return generate<4>("pad", TakeBox<Bits>{Box::padding(problem), fill, in}, Elements<Bits>{y});
+          return take_box<Bits>("pad", Box::padding(problem), fill, x, y);
         }
         generate<4>("pad", Pad<Bits>{Sizes(problem), fill, in}, Elements<Bits>{y});
       }
@@ -170,8 +208,7 @@ void pad_backward(const PadProblem& problem, const Tensor& g, const Tensor& x) {
   constexpr const char* kName = "pad_backward";
   if (Box::serves(problem)) {
     return dispatch_size(g.dtype(), [&]<class Bits>(std::type_identity<Bits>) {
-      const auto* const from = static_cast<const Bits*>(g.data());
-      generate<4>(kName, TakeBox<Bits>{Box::cropping(problem), 0, from}, Elements<Bits>{x});
+      take_box<Bits>(kName, Box::cropping(problem), 0, g, x);
     });
   }
   dispatch_floating(kName, g.dtype(), [&]<class T>(std::type_identity<T>) {
