@@ -145,6 +145,38 @@ TEST_F(Gpu, ManyRunsOfFewElements) {
   }
 }
 
+// Kernels read whole granules of 16 bytes: neither what lies beside an operand nor where it begins may show.
+TEST_F(Gpu, BitsDoNotDependOnWhereOperandsBegin) {
+  const Tensor row = randn({6}, {.device = Device::cuda()});
+  for (DType dtype : {float32, bfloat16, float64}) {
+    for (const Shape& shape : {Shape{50, 6, 37, 41}, Shape{3, 6, 8, 64}}) {
+      const int64_t count = shape.numel();
+      const Tensor w = row.to(dtype), memory = randn({count + 16}, {.device = Device::cuda()}).to(dtype);
+      const auto results = [&](const Tensor& x) {
+        const Tensor leaf = x.detach().requires_grad_();
+        const Tensor max = max_pool2d(leaf, 3, {.stride = 2}), average = avg_pool2d(leaf, 3, {.stride = 2});
+        const Tensor group = group_norm(leaf, 2, w, w), batch = batch_norm(leaf, {}, {}, w, w, {.training = true});
+        Tensors all{max, average, group, batch, sum(x), sum(x, {1, 2, 3}), var(x, {0, 2, 3}), amax(x, {3})};
+        for (const Tensor& y : {cumsum(x, 3), x.permute({0, 2, 3, 1}).contiguous(), pad(x, {1, 2, 3, 1})}) {
+          all.push_back(y);
+        }
+        for (const Tensor& y : {max, average, group, batch}) all.push_back(grad({sum(y * y)}, {leaf})[0]);
+        return all;
+      };
+      const Tensors expected = results(memory.slice(0, 0, count).reshape(shape).clone());
+      for (int64_t begin : {1, 3}) {
+        Tensor moved = full({count + 16}, NAN, memory.options());
+        moved.slice(0, begin, begin + count).copy_(memory.slice(0, 0, count));
+        const Tensors got = results(moved.slice(0, begin, begin + count).reshape(shape));
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          EXPECT_TRUE(testing::same(got[i], expected[i])) << name(dtype) << " from " << begin << ", result " << i;
+        }
+        EXPECT_FALSE(testing::same(sum(moved), expected[4]));
+      }
+    }
+  }
+}
+
 TEST_F(Gpu, HalfTypesKeepFloat32InBetween) {
   for (DType dtype : {bfloat16, float16}) {
     const Tensor x = (rand({9, 3, 1234}) + 0.5).to(dtype), wide = x.to(float32);
