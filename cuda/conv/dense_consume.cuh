@@ -1,18 +1,16 @@
 // The multiplying half of the dense engine's kernel (see dense_kernel.cuh), and the kernel.
 #pragma once
 
+#include <type_traits>
+
+#include "dense_consume_tf32.cuh"
 #include "dense_produce.cuh"
 #include "dense_storer.cuh"
 
 namespace halo::cuda::conv {
 
-/// Row of accumulator half `h` of m64 tile `m` of a thread: a warp's rows are neighbours, so that it stores long runs.
-template <class Traits>
-__device__ __forceinline__ int dense_row(int thread, int m, int h) {
-  return thread / 32 * (16 * Traits::kRowTiles) + m * 16 + h * 8 + thread % 32 / 4;
-}
-
-/// Main loop: gathers, splits and multiplies one item's depth.
+/// Main loop: gathers, splits and multiplies one item's depth. TF32 with storing warps has its own,
+/// dense_consume_tf32.cuh.
 template <class Traits>
 struct DenseConsumer {
   static constexpr int kTiles = Traits::kRowTiles;
@@ -177,14 +175,7 @@ struct DenseConsumer {
   /// Releases the weight stage `back` behind the current one.
   __device__ __forceinline__ void release_weights(int back) const {
     const int stage = weight_ring.stage - back;
-    const uint32_t barrier = s.weights_empty(stage < 0 ? stage + p.weight_stages : stage);
-    if constexpr (Traits::kPairs) {
-      __syncwarp();
-      const uint32_t lane = static_cast<uint32_t>(thread) % 32;
-      if (lane <= static_cast<uint32_t>(p.pair)) device::barrier_arrive(barrier, lane);  // of both blocks of a pair
-    } else {
-      release(barrier);
-    }
+    release(s.weights_empty(stage < 0 ? stage + p.weight_stages : stage));
   }
 
   __device__ __forceinline__ uint32_t halo_address() const {
@@ -252,7 +243,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   } else {
     device::registers_increase<Traits::kConsumerRegisters>();
     device::wait_for_previous_grid();  // which lays out the weights; the halo does not need it
-    DenseConsumer<Traits> consumer(p, s);
+    constexpr bool kQuick = Traits::kStorers && Traits::kProducts == 1;
+    std::conditional_t<kQuick, DenseConsumerTf32<Traits>, DenseConsumer<Traits>> consumer(p, s);
     if constexpr (Traits::kStorers) {
       uint32_t parity = 1;
       for (DenseWalk<Traits> at(p); at.more(p); at.next(p), parity ^= 1) {

@@ -20,7 +20,7 @@
 //
 // Results: the multiplying warps store their item before they begin the next (dense_store.cuh). Or, in TF32 and where
 // halos come as boxes, they leave it in shared memory as it is, and a further warpgroup stores it meanwhile
-// (dense_storer.cuh).
+// (dense_storer.cuh); dense_consume_tf32.cuh is their main loop.
 //
 // Pairs: results of 128 columns leave room for three stages of weights. Then two blocks of a cluster take neighbouring
 // tiles and bring half of each stage to both, which halves the weights' way through the second-level cache. A stage is

@@ -5,6 +5,12 @@
 
 namespace halo::cuda::conv {
 
+/// Row of accumulator half `h` of m64 tile `m` of a thread: a warp's rows are neighbours, so that it stores long runs.
+template <class Traits>
+__device__ __forceinline__ int dense_row(int thread, int m, int h) {
+  return thread / 32 * (16 * Traits::kRowTiles) + m * 16 + h * 8 + thread % 32 / 4;
+}
+
 /// Where a row of the tile lies; the same for every item.
 struct DenseRow {
   int d, h, w;

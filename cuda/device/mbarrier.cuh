@@ -19,14 +19,17 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// Arrives on the barrier at the same place in block `rank` of the cluster. Orders no ordinary accesses between blocks:
-/// a fence for that would cost more than the stage that is handed over.
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank) {
-  asm volatile(
-      "{\n .reg .b32 there;\n mapa.shared::cluster.u32 there, %0, %1;\n"
-      " mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
+/// The barrier at the same place in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t barrier_of_block(uint32_t barrier, uint32_t rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(barrier), "r"(rank));
+  return there;
+}
+
+/// Arrives on what barrier_of_block gave. Orders no ordinary accesses between blocks: a fence for that would cost more
+/// than the stage that is handed over.
+__device__ __forceinline__ void barrier_arrive_in_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// All threads of all blocks of the cluster.
@@ -60,6 +63,16 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "r"(parity)
       : "memory");
 #endif
+}
+
+/// Whether barrier_wait would return at once.
+__device__ __forceinline__ bool barrier_done(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile("{\n .reg .pred p;\n mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}\n"
+               : "=r"(done)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return done != 0;
 }
 
 /// Barrier `id` (1..15; 0 is __syncthreads) among `threads` threads, whole warps.
