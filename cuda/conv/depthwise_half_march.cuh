@@ -149,19 +149,14 @@ __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
     depthwise_bands(const __grid_constant__ BandParams<T> p) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ uint64_t copied;
-  const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(&copied));
-  box_barrier_init(barrier);
-  __syncthreads();
+  const BoxCopy copy(copied);
 
   const MarchGeometry& g = p.geometry.march;
   const RowBox& box = g.source_box;
   const MarchTile tile = march_tile(g, blockIdx.x);
-  uint32_t fold;
-  const uint32_t first_plane = g.fold.divide(static_cast<uint32_t>(tile.plane), fold);  // image and channel
-  const int64_t slice = int64_t{p.multiplier.divide(first_plane)} * g.fold.divisor + fold;
-  const BoxPlace<T> place = source_place(g, tile, p.source, slice * g.source.slice);
-  start_box(shared, box, g.source.rows, place, barrier);
-  box_arrive(barrier);
+  const auto place = source_place<T>(p, g, tile);
+  copy.start(shared, box, g.source.rows, place);
+  copy.arrive();
 
   const auto lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int warps = static_cast<int>(blockDim.x / 32);
@@ -176,14 +171,13 @@ __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
   const auto load = [&](int plane) {
     if (plane == bands_plane) return;
     bands_plane = plane;
-    uint32_t channel;
-    p.channels.divide(g.fold.divide(static_cast<uint32_t>(tile.plane + plane)), channel);
-    weight = p.weight + int64_t{channel} * (March * p.width);
+    const int64_t channel = channel_of(p, g, tile.plane + plane);
+    weight = p.weight + channel * (March * p.width);
     load_bands(weight, p.width, p.flip, shift, bands);
     bias = p.bias ? device::to_accumulator(p.bias[channel]) : 0.0f;
   };
   load(0);  // while the rows arrive
-  box_wait<0>(barrier, 0);
+  copy.wait();
   if (finish_box(shared, box, g.source.rows, place)) __syncthreads();
 
   const FastDivide &groups = p.geometry.groups, &parts = p.geometry.parts;

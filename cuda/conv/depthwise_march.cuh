@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_pair(T* to, const float* values) {
 
 /// The results of one row in each column; Checked: where `row` is below rows.at[column]. `apart`: elements to the
 /// second pair.
-template <bool Checked, class T, int Columns>
+template <bool Checked, RowStart Start, class T, int Columns>
 __device__ __forceinline__ void store_row(T* to, int apart, const float (&values)[Columns], int row,
                                           const ColumnRows<Columns>& rows) {
 #pragma unroll
@@ -39,19 +39,21 @@ __device__ __forceinline__ void store_row(T* to, int apart, const float (&values
       exists[c] = !Checked || static_cast<unsigned>(row) < static_cast<unsigned>(rows.at[pair * kPair + c]);
     }
     T* const at = to + pair * apart;
-    if (exists[kPair - 1] && reinterpret_cast<uintptr_t>(at) % (kPair * sizeof(T)) == 0) {
+    if constexpr (Start != RowStart::Mixed) {
+      if (exists[0]) store_pair(at, values + pair * kPair);
+    } else if (exists[kPair - 1] && reinterpret_cast<uintptr_t>(at) % (kPair * sizeof(T)) == 0) {
       store_pair(at, values + pair * kPair);
-      continue;
-    }
+    } else {
 #pragma unroll
-    for (int c = 0; c < kPair; ++c) {
-      if (exists[c]) at[c] = device::from_accumulator<T>(values[pair * kPair + c]);
+      for (int c = 0; c < kPair; ++c) {
+        if (exists[c]) at[c] = device::from_accumulator<T>(values[pair * kPair + c]);
+      }
     }
   }
 }
 
 /// The results of one thread, from the source rows at `source` on.
-template <class T, int March, int Inner, int Width>
+template <RowStart Start, class T, int March, int Inner, int Width>
 __device__ __forceinline__ void march_columns(const unsigned char* source, int march_pitch, int inner_pitch, int apart,
                                               const float (&taps)[March * Inner * Width], float bias,
                                               const Activation& activation, T* result, int64_t result_pitch,
@@ -65,14 +67,14 @@ __device__ __forceinline__ void march_columns(const unsigned char* source, int m
     for (int c = 0; c < C; ++c) sums[m][c] = bias;
   }
   result -= (March - 1) * result_pitch;
-  for (int row0 = 1 - March; row0 < rows.at[0]; row0 += kUnroll) {  // the results that this round finishes
+  for (int row = 1 - March; row < rows.at[0]; row += kUnroll) {  // the results that this round finishes
     float done[kUnroll][C];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
       for (int i = 0; i < Inner; ++i) {
         float windows[C][Width];
-        load_windows<T>(source + i * inner_pitch, apart * static_cast<int>(sizeof(T)), windows);
+        load_windows<T, Start>(source + i * inner_pitch, apart * static_cast<int>(sizeof(T)), windows);
 #pragma unroll
         for (int m = 0; m < March; ++m) {
 #pragma unroll
@@ -99,12 +101,14 @@ __device__ __forceinline__ void march_columns(const unsigned char* source, int m
         for (int c = 0; c < C; ++c) done[u][c] = device::call_activation(activation, done[u][c]);
       }
     }
-    if (row0 >= 0 && row0 + kUnroll <= rows.at[C - 1]) {
+    if (row >= 0 && row + kUnroll <= rows.at[C - 1]) {
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) store_row<false>(result + u * result_pitch, apart, done[u], row0 + u, rows);
+      for (int u = 0; u < kUnroll; ++u)
+        store_row<false, Start>(result + u * result_pitch, apart, done[u], row + u, rows);
     } else {
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) store_row<true>(result + u * result_pitch, apart, done[u], row0 + u, rows);
+      for (int u = 0; u < kUnroll; ++u)
+        store_row<true, Start>(result + u * result_pitch, apart, done[u], row + u, rows);
     }
     result += kUnroll * result_pitch;
   }
@@ -116,19 +120,14 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   constexpr int kTaps = March * Inner * Width;
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ uint64_t copied;
-  const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(&copied));
-  box_barrier_init(barrier);
-  __syncthreads();
+  const BoxCopy copy(copied);
 
   const MarchGeometry& g = p.geometry;
   const RowBox& box = g.source_box;
   const MarchTile tile = march_tile(g, blockIdx.x);
-  uint32_t fold;
-  const uint32_t plane = g.fold.divide(static_cast<uint32_t>(tile.plane), fold);  // image and channel
-  const int64_t slice = int64_t{p.multiplier.divide(plane)} * g.fold.divisor + fold;
-  const BoxPlace<T> place = source_place(g, tile, p.source, slice * g.source.slice);
-  start_box(shared, box, g.source.rows, place, barrier);
-  box_arrive(barrier);
+  const auto place = source_place<T>(p, g, tile);
+  copy.start(shared, box, g.source.rows, place);
+  copy.arrive();
 
   float taps[kTaps];
   float bias = 0;
@@ -136,15 +135,15 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   const auto load = [&](int at) {
     if (at == taps_plane) return;
     taps_plane = at;
-    uint32_t channel;
-    p.channels.divide(g.fold.divide(static_cast<uint32_t>(tile.plane + at)), channel);
-    load_taps(p.weight + int64_t{channel} * kTaps, p.flip, taps);
+    const int64_t channel = channel_of(p, g, tile.plane + at);
+    load_taps(p.weight + channel * kTaps, p.flip, taps);
     bias = p.bias ? device::to_accumulator(p.bias[channel]) : 0.0f;
   };
   load(min(march_item(g, static_cast<int>(threadIdx.x)).plane, tile.planes - 1));  // while the rows arrive
-  box_wait<0>(barrier, 0);
+  copy.wait();
   if (finish_box(shared, box, g.source.rows, place)) __syncthreads();
 
+  const RowStart start = row_start(g, box_shift(place), p.result);
   const unsigned char* const source = shared + box_shift(place);
   T* const result = p.result + tile.plane * g.result.slice + tile.march * g.result.rows.outer_pitch +
                     tile.inner * g.result.rows.inner_pitch + tile.column;
@@ -154,11 +153,13 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
     const MarchItem item = march_item(g, index);
     if (!item_exists(g, tile, item)) continue;
     load(item.plane);
-    const int column = tile.column + item.column;
-    march_columns<T, March, Inner, Width>(
-        source + item_offset<T>(box, item), step_pitch<T>(g, box), box.inner_pitch, apart, taps, bias, p.activation,
-        result + item.plane * g.result.slice + item.inner * g.result.rows.inner_pitch + item.column, result_pitch,
-        ColumnRows<kMarchColumns<T>>(g, tile, column));
+    const ColumnRows<kMarchColumns<T>> rows(g, tile, tile.column + item.column);
+    T* const to = result + item.plane * g.result.slice + item.inner * g.result.rows.inner_pitch + item.column;
+    with_row_start(start, [&]<RowStart Start>(std::integral_constant<RowStart, Start>) {
+      march_columns<Start, T, March, Inner, Width>(source + item_offset<T>(box, item), step_pitch<T>(g, box),
+                                                   box.inner_pitch, apart, taps, bias, p.activation, to, result_pitch,
+                                                   rows);
+    });
   }
 }
 

@@ -83,6 +83,23 @@ __device__ __forceinline__ BoxPlace<T> source_place(const MarchGeometry& g, cons
   return place;
 }
 
+/// The source box of a tile of forward and backward_input.
+template <class T, class Params>
+__device__ __forceinline__ BoxPlace<T> source_place(const Params& p, const MarchGeometry& g, const MarchTile& tile) {
+  uint32_t fold;
+  const uint32_t plane = g.fold.divide(static_cast<uint32_t>(tile.plane), fold);  // image and channel
+  const int64_t slice = int64_t{p.multiplier.divide(plane)} * g.fold.divisor + fold;
+  return source_place(g, tile, p.source, slice * g.source.slice);
+}
+
+/// The channel of a result slice.
+template <class Params>
+__device__ __forceinline__ int64_t channel_of(const Params& p, const MarchGeometry& g, int64_t plane) {
+  uint32_t channel;
+  p.channels.divide(g.fold.divide(static_cast<uint32_t>(plane)), channel);
+  return channel;
+}
+
 /// Results that the thread of result column `column` has to do in it.
 __device__ __forceinline__ int march_rows(const MarchGeometry& g, const MarchTile& tile, int column) {
   const int left = g.result.rows.width - column;
@@ -99,6 +116,32 @@ inline constexpr int kMarchBlocks = Taps > 30                           ? 2
 /// Steps that are unrolled: a multiple of the rows that partial results stay in reach.
 template <int March>
 inline constexpr int kMarchUnroll = March == 1 ? 4 : March;
+
+/// Whether rows begin at addresses that are multiples of two elements: all source rows of a block do, or none
+/// does, and result rows do and are whole pairs; or anything else.
+enum class RowStart { Even, Odd, Mixed };
+
+/// `shift`: of the source box. `result`: the tensor whose positions threads own.
+template <class T>
+__device__ __forceinline__ RowStart row_start(const MarchGeometry& g, int shift, const T* result) {
+  constexpr int kBytes = kPair * static_cast<int>(sizeof(T));
+  const RowBox& box = g.source_box;
+  const RowSource& rows = g.result.rows;
+  const bool regular =
+      (box.plane_pitch | box.outer_pitch | box.inner_pitch) % kBytes == 0 &&
+      (rows.plane_pitch | rows.outer_pitch | rows.inner_pitch | g.result.outer_pitch | rows.width) % kPair == 0 &&
+      reinterpret_cast<uintptr_t>(result) % kBytes == 0;
+  return !regular ? RowStart::Mixed : shift % kBytes == 0 ? RowStart::Even : RowStart::Odd;
+}
+
+/// Calls f with `start` as a constant.
+template <class F>
+__device__ __forceinline__ void with_row_start(RowStart start, const F& f) {
+  using std::integral_constant;
+  if (start == RowStart::Even) return f(integral_constant<RowStart, RowStart::Even>{});
+  if (start == RowStart::Odd) return f(integral_constant<RowStart, RowStart::Odd>{});
+  f(integral_constant<RowStart, RowStart::Mixed>{});
+}
 
 /// march_rows of each column of a thread, the first of which is `column`; they do not increase.
 template <int Columns>
@@ -120,14 +163,19 @@ __device__ __forceinline__ void load_pair(const float* from, float* to) {
   to[1] = pair.y;
 }
 
+template <class T>
+__device__ __forceinline__ void load_pair(const T* from, float* to) {
+  device::unpack_word<T>(*reinterpret_cast<const uint32_t*>(from), to);
+}
+
 /// What the taps of one row read for each column. `row`: the first element, `apart`: bytes to the second pair.
-template <class T, int Columns, int Width>
+template <class T, RowStart Start, int Columns, int Width>
 __device__ __forceinline__ void load_windows(const unsigned char* row, int apart, float (&windows)[Columns][Width]) {
   if constexpr (sizeof(T) == 4) {
     // Two words at a time, wherever the row begins: the same in all lanes of a row.
     float values[Width + 2];
     const auto* from = reinterpret_cast<const float*>(row);
-    const bool odd = reinterpret_cast<uintptr_t>(row) % 8 != 0;
+    const bool odd = Start == RowStart::Mixed ? reinterpret_cast<uintptr_t>(row) % 8 != 0 : Start == RowStart::Odd;
     if (odd) {
       values[0] = from[0];
 #pragma unroll
@@ -146,7 +194,7 @@ __device__ __forceinline__ void load_windows(const unsigned char* row, int apart
   } else {
     // Whole words, shifted by half of one where the row is not aligned to words: the same in all lanes.
     constexpr int kWords = (Width + 2) / 2;
-    const bool odd = reinterpret_cast<uintptr_t>(row) % 4 != 0;
+    const bool odd = Start == RowStart::Mixed ? reinterpret_cast<uintptr_t>(row) % 4 != 0 : Start == RowStart::Odd;
     const uint32_t order = odd ? 0x5432 : 0x3210;
 #pragma unroll
     for (int group = 0; group < Columns / 2; ++group) {

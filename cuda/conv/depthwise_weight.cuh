@@ -14,7 +14,7 @@ namespace halo::cuda::conv::depthwise {
 inline constexpr int kWeightColumns = kPair;
 
 /// Adds the products of a thread's columns to the sums of all taps. `rows`: the gradients that exist.
-template <class T, int March, int Inner, int Width>
+template <RowStart Start, class T, int March, int Inner, int Width>
 __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch, int inner_pitch,
                                              const unsigned char* y, int y_pitch, int apart,
                                              const ColumnRows<kWeightColumns>& rows,
@@ -28,8 +28,9 @@ __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch
     for (int u = 0; u < kUnroll; ++u) {
       const auto* from = reinterpret_cast<const T*>(y);
       const int row = step0 + u;
-      if (sizeof(T) == 4 && row < rows.at[C - 1] && reinterpret_cast<uintptr_t>(y) % 8 == 0) {
-        load_pair(reinterpret_cast<const float*>(y), gradients[u % March]);
+      if constexpr (Start != RowStart::Mixed) {
+        gradients[u % March][0] = gradients[u % March][1] = 0;
+        if (row < rows.at[0]) load_pair(from, gradients[u % March]);
       } else {
 #pragma unroll
         for (int c = 0; c < C; ++c) gradients[u % March][c] = row < rows.at[c] ? device::to_accumulator(from[c]) : 0.0f;
@@ -37,7 +38,7 @@ __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch
 #pragma unroll
       for (int i = 0; i < Inner; ++i) {
         float windows[C][Width];
-        load_windows<T>(x + i * inner_pitch, apart_bytes, windows);
+        load_windows<T, Start>(x + i * inner_pitch, apart_bytes, windows);
 #pragma unroll
         for (int c = 0; c < C; ++c) {
 #pragma unroll
@@ -63,9 +64,7 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float warp_sums[kMarchThreads / 32][kTaps];
   __shared__ uint64_t copied;
-  const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(&copied));
-  box_barrier_init(barrier);
-  __syncthreads();
+  const BoxCopy copy(copied);
 
   const MarchGeometry& g = p.geometry;
   const int64_t channel = blockIdx.x / static_cast<unsigned>(p.splits);
@@ -84,12 +83,13 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
                             tile.inner,
                             tile.column};
   unsigned char* const y_shared = shared + g.source_box.bytes;
-  start_box(shared, g.source_box, g.source.rows, x_place, barrier, true);
-  start_box(y_shared, g.result_box, g.result.rows, y_place, barrier, true);
-  box_arrive(barrier);
-  box_wait<0>(barrier, 0);
+  copy.start(shared, g.source_box, g.source.rows, x_place, true);
+  copy.start(y_shared, g.result_box, g.result.rows, y_place, true);
+  copy.arrive();
+  copy.wait();
   if (finish_box(shared, g.source_box, g.source.rows, x_place)) __syncthreads();
 
+  const RowStart start = row_start(g, box_shift(x_place), p.y);
   const unsigned char* const x = shared + box_shift(x_place);
   const unsigned char* const y = y_shared + box_shift(y_place);
   float taps[kTaps] = {};
@@ -97,11 +97,12 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   for (int index = static_cast<int>(threadIdx.x); index < march_items(g, tile); index += static_cast<int>(blockDim.x)) {
     const MarchItem item = march_item(g, index);
     if (!item_exists(g, tile, item)) continue;
-    const int column = tile.column + item.column;
-    march_weight<T, March, Inner, Width>(x + item_offset<T>(g.source_box, item), step_pitch<T>(g, g.source_box),
-                                         g.source_box.inner_pitch, y + item_offset<T>(g.result_box, item),
-                                         step_pitch<T>(g, g.result_box), apart,
-                                         ColumnRows<kWeightColumns>(g, tile, column), taps);
+    const ColumnRows<kWeightColumns> rows(g, tile, tile.column + item.column);
+    with_row_start(start, [&]<RowStart Start>(std::integral_constant<RowStart, Start>) {
+      march_weight<Start, T, March, Inner, Width>(
+          x + item_offset<T>(g.source_box, item), step_pitch<T>(g, g.source_box), g.source_box.inner_pitch,
+          y + item_offset<T>(g.result_box, item), step_pitch<T>(g, g.result_box), apart, rows, taps);
+    });
   }
 
 #pragma unroll

@@ -183,4 +183,25 @@ __device__ __forceinline__ bool finish_box(unsigned char* shared, const RowBox& 
   return true;
 }
 
+/// The boxes of a block that copies once.
+class BoxCopy {
+ public:
+  /// By all threads. `copied`: in shared memory.
+  __device__ explicit BoxCopy(uint64_t& copied) : barrier_(static_cast<uint32_t>(__cvta_generic_to_shared(&copied))) {
+    box_barrier_init(barrier_);
+    __syncthreads();
+  }
+  template <class T>
+  __device__ void start(unsigned char* shared, const RowBox& box, const RowSource& source, const BoxPlace<T>& place,
+                        bool spread = false) const {
+    start_box(shared, box, source, place, barrier_, spread);
+  }
+  /// After the last start; then wait, before the boxes are read or finished.
+  __device__ void arrive() const { box_arrive(barrier_); }
+  __device__ void wait() const { box_wait<0>(barrier_, 0); }
+
+ private:
+  uint32_t barrier_;
+};
+
 }  // namespace halo::cuda::conv
