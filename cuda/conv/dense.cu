@@ -139,7 +139,7 @@ void run_dense(const DensePlan& plan, const ConvConfig& config, const Operands& 
         return accurate ? multiply_dense<3, DenseShapes::Narrow> : multiply_dense<1, DenseShapes::Narrow>;
       case DenseShapes::Wide:
         return accurate ? multiply_dense<3, DenseShapes::Wide> : multiply_dense<1, DenseShapes::Wide>;
-      default: return multiply_dense<1, DenseShapes::Storers>;  // none of them is float32-accurate
+      default: return accurate ? multiply_dense<3, DenseShapes::Storers> : multiply_dense<1, DenseShapes::Storers>;
     }
   }();
   multiply(plan, params, plain, blocks, map, prepare_now, stream);

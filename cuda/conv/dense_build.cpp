@@ -63,8 +63,9 @@ class Builder {
     k.tiles_h = FastDivide(static_cast<uint32_t>(t_.tiles[1]));
     k.tiles_w = FastDivide(static_cast<uint32_t>(t_.tiles[2]));
     k.groups = FastDivide(static_cast<uint32_t>(task_.problem.groups));
-    k.by_tile_runs = FastDivide(static_cast<uint32_t>(t_.tile[2] / 8));
-    k.by_tile_height = FastDivide(static_cast<uint32_t>(t_.tile[1]));
+    k.flat = t_.line > 0;
+    k.by_slice = FastDivide(static_cast<uint32_t>(t_.tile[1] * t_.tile[2]));
+    k.by_line = FastDivide(static_cast<uint32_t>(k.flat ? t_.line : t_.tile[2]));
   }
 
   void fill_phases() {

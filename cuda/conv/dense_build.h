@@ -43,6 +43,7 @@ struct DenseCandidate {
   int64_t chunk_channels = 8;
   int64_t chunks = 1;
   double ms_per_row = 0;  ///< lower bound for one output position of one multiprocessor
+  int rank = 0;           ///< the less the better where costs are equal
 
   const DenseVariant& shape() const { return kDenseVariants[variant]; }
   /// The four depth elements that a warp reads together are neighbouring taps, else channels.
@@ -60,6 +61,7 @@ struct DenseCandidate {
 /// One way to cut the rows.
 struct DenseTiling {
   std::array<int64_t, 3> tile, halo, tiles;  ///< rows of an item, what they read, items along each axis
+  int64_t line = 0;                          ///< positions of a line where tiles are flat, else 0
   bool boxed = false;                        ///< the halo is a box of the copy engine
   int64_t splits = 1;                        ///< of the depth
 };

@@ -18,6 +18,8 @@ struct DenseConsumer {
   static constexpr bool kAccurate = Traits::kProducts == 3;
   // Other shapes lose more by waiting at the condition than the padding of a sum's last steps costs.
   static constexpr bool kHalvesStages = kAccurate && Traits::kColumns == 96 && kTiles == 1;
+  static constexpr bool kFlat = Traits::kFlat;
+  static constexpr int kAhead = Traits::kEarly ? 2 : 1;  // units that loads run ahead of products
   // With fewer columns the assembler waits for the tensor core wherever promotion depends on a condition.
   static constexpr bool kHalvesPromotion = kAccurate && Traits::kColumns >= 128;
 
@@ -26,20 +28,26 @@ struct DenseConsumer {
   const int thread;
   uint32_t first_row;            // what this thread's first row reads: bytes from the start of a halo stage
   uint32_t row_step[kTiles][2];  // from there to its other rows; uniform in a warp, so that loads add it for nothing
+                                 // unless tiles may be flat
   RingCursor halo_ring, weight_ring;
   uint32_t shift_bytes = 0;  // of the item's halo in its stages
   float sum[kTiles][kRegisters];
   float part[kAccurate ? kTiles : 1][kRegisters];  // since the last promotion
-  float raw[4];                                    // the next unit's, on their way
+  float raw[kAhead][4];                            // the next units', on their way
   uint32_t high[2][4], low[kAccurate ? 2 : 1][4];  // two units of A fragments
 
   __device__ __forceinline__ DenseConsumer(const DenseParams& params, const DenseShared& shared)
       : p(params), s(shared), thread(static_cast<int>(threadIdx.x)) {
-    first_row = DenseRow(p, dense_row<Traits>(thread, 0, 0)).halo_byte(p);
+    locate_rows(0);
+  }
+
+  /// Where this thread's rows read; `before` of the item (DenseItem).
+  __device__ __forceinline__ void locate_rows(uint32_t before) {
+    first_row = kFlat ? 0 : DenseRow(p, dense_row<Traits>(thread, 0, 0), before).halo_byte(p);
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {
-      row_step[i / 2][i % 2] =
-          __shfl_sync(~0u, DenseRow(p, dense_row<Traits>(thread, i / 2, i % 2)).halo_byte(p) - first_row, 0);
+      const uint32_t step = DenseRow(p, dense_row<Traits>(thread, i / 2, i % 2), before).halo_byte(p) - first_row;
+      row_step[i / 2][i % 2] = kFlat ? step : __shfl_sync(~0u, step, 0);
     }
   }
 
@@ -48,25 +56,25 @@ struct DenseConsumer {
     if (thread % 32 == 0) device::barrier_arrive(barrier);
   }
 
-  /// Starts the loads of the A fragments of m64 tile `m` at the depth that `offsets` stands for.
-  __device__ __forceinline__ void load(int m, uint32_t halo, uint2 offsets) {
+  /// Starts the loads of the A fragments of m64 tile `m` at the depth that `offsets` stands for, into raw[slot].
+  __device__ __forceinline__ void load(int m, uint32_t halo, uint2 offsets, int slot) {
     const uint32_t near = halo + offsets.x, far = halo + offsets.y;  // with first_row
-    raw[0] = load_shared(near + row_step[m][0]);
-    raw[1] = load_shared(near + row_step[m][1]);
-    raw[2] = load_shared(far + row_step[m][0]);
-    raw[3] = load_shared(far + row_step[m][1]);
+    raw[slot][0] = load_shared(near + row_step[m][0]);
+    raw[slot][1] = load_shared(near + row_step[m][1]);
+    raw[slot][2] = load_shared(far + row_step[m][0]);
+    raw[slot][3] = load_shared(far + row_step[m][1]);
   }
 
   /// Splits what load() brought.
-  __device__ __forceinline__ void convert(int buffer) {
+  __device__ __forceinline__ void convert(int buffer, int slot) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (kAccurate) {
-        const device::Tf32Pair pair = device::split_tf32_unguarded(raw[i]);
+        const device::Tf32Pair pair = device::split_tf32_unguarded(raw[slot][i]);
         high[buffer][i] = pair.high;
         low[buffer][i] = pair.low;
       } else {
-        high[buffer][i] = device::round_tf32_by_cut(raw[i]);
+        high[buffer][i] = device::round_tf32_by_cut(raw[slot][i]);
       }
     }
   }
@@ -94,6 +102,7 @@ struct DenseConsumer {
       weight_ring.stage = static_cast<int>(item.first_weight(p, Traits::kStageFloats) / Traits::kStageFloats);
       weight_ring.parity = 0;
     }
+    if (kFlat && p.flat) locate_rows(item.before);
     device::barrier_wait(s.halo_full(p, halo_ring.stage), halo_ring.parity);
     shift_bytes = halo_shift(p, item) * 4;
     uint32_t halo = halo_address();
@@ -102,8 +111,21 @@ struct DenseConsumer {
     uint32_t entry = after(table);
     int step = 0, chunks_left = item.end_chunk - item.first_chunk;
     uint2 offsets = load_shared_pair(table), next_offsets = load_shared_pair(entry);
-    load(0, halo, offsets);
-    convert(0);
+    load(0, halo, offsets, 0);
+    convert(0, 0);
+    const auto advance = [&] {
+      offsets = next_offsets;
+      entry = after(entry);
+      next_offsets = load_shared_pair(entry);
+      if (++step == steps) {
+        step = 0;
+        if (--chunks_left > 0) halo = next_halo();
+      }
+    };
+    if constexpr (kAhead == 2) {
+      if (kTiles == 1) advance();
+      load(1 % kTiles, halo, offsets, 1);
+    }
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -130,21 +152,13 @@ struct DenseConsumer {
             device::wgmma_wait<1>();
             if (u == 0 && m == 0 && !fresh) release_weights(1);
           }
-          if (m == kTiles - 1) {
-            offsets = next_offsets;
-            entry = after(entry);
-            next_offsets = load_shared_pair(entry);
-            if (++step == steps) {
-              step = 0;
-              if (--chunks_left > 0) halo = next_halo();
-            }
-          }
-          load((m + 1) % kTiles, halo, offsets);  // past the last step: repeats, and is not used
+          if ((m + kAhead) % kTiles == 0) advance();
+          load((m + kAhead) % kTiles, halo, offsets, buffer % kAhead);  // past the last step: is not used
           if constexpr (!kAccurate) {
             device::wgmma_wait<1>();  // the unit before this one: its fragments may be overwritten
             if (u == 0 && m == 0 && stage > 0) release_weights(1);
           }
-          convert(1 - buffer);
+          convert(1 - buffer, (buffer + 1) % kAhead);
         }
       }
       if constexpr (kAccurate) {

@@ -39,11 +39,11 @@ struct DenseConsumerTf32 {
   __device__ __forceinline__ DenseConsumerTf32(const DenseParams& params, const DenseShared& shared)
       : p(params), s(shared) {
     const int thread = static_cast<int>(threadIdx.x);
-    first_row = DenseRow(p, dense_row<Traits>(thread, 0, 0)).halo_byte(p);
+    first_row = DenseRow(p, dense_row<Traits>(thread, 0, 0), 0).halo_byte(p);
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {
       row_step[i / 2][i % 2] =
-          __shfl_sync(~0u, DenseRow(p, dense_row<Traits>(thread, i / 2, i % 2)).halo_byte(p) - first_row, 0);
+          __shfl_sync(~0u, DenseRow(p, dense_row<Traits>(thread, i / 2, i % 2), 0).halo_byte(p) - first_row, 0);
     }
     // What a shuffle gave stays in registers. Else the assembler works it out again wherever it is needed, from the
     // thread's number and the parameters, which takes longer than a product.

@@ -11,6 +11,10 @@
 // g + 8, depth c and c + 4, at row base + table[step][c]. Tiles are made of runs of 8 neighbouring positions along
 // width, so a row base is fixed for the whole kernel. No im2col exists anywhere, and any tap order is a table.
 //
+// Flat tiles: where lines of outputs are short, a tile takes positions of whole lines one after the other, as many as
+// it has rows, and begins anywhere in a line. Then nothing is lost but where planes end; a thread works out its rows'
+// bases for each item and keeps them in registers.
+//
 // Float32 accuracy: operands are split into high and low TF32 parts, three products (low*high + high*low + high*high),
 // and since the tensor core truncates each addition, its partial sums go to float32 registers every four steps: error
 // 2.4e-7. With 128 columns, sums of at least kLongSteps steps go every eight: 4.6e-7, where a plain chain has as much.
@@ -18,9 +22,9 @@
 // infinite, NaN or above 3.40e38 may turn results into NaN or infinity that should be neither. Every result that is
 // not finite is therefore computed again as a plain float32 chain, which gives what plain float32 gives.
 //
-// Results: the multiplying warps store their item before they begin the next (dense_store.cuh). Or, in TF32 and where
-// halos come as boxes, they leave it in shared memory as it is, and a further warpgroup stores it meanwhile
-// (dense_storer.cuh); dense_consume_tf32.cuh is their main loop.
+// Results: the multiplying warps store their item before they begin the next (dense_store.cuh). Or, where halos come as
+// boxes, they leave it in shared memory as it is, and a further warpgroup stores it meanwhile (dense_storer.cuh); in
+// TF32 dense_consume_tf32.cuh is then their main loop.
 //
 // Pairs: results of 128 columns leave room for three stages of weights. Then two blocks of a cluster take neighbouring
 // tiles and bring half of each stage to both, which halves the weights' way through the second-level cache. A stage is
@@ -54,6 +58,8 @@ struct DenseTraits {
   static constexpr bool kStorers = Storers;              // or the multipliers store, one item after the other
   static constexpr int kThreads = kMultipliers + 128 + (Storers ? 128 : 0);
   static constexpr int kFillThreads = 96;
+  static constexpr bool kFlat = dense_may_be_flat(Products == 3, Storers, Columns, RowTiles);
+  static constexpr bool kEarly = dense_loads_early(Products == 3, Storers, Columns, RowTiles);
   static constexpr bool kPairs = dense_may_pair(Storers, Columns);
   static constexpr int kTurnWords = dense_turn_words(RowTiles);  // a warp's share of the epilogue's buffer
   static constexpr int kResultPitch = dense_result_pitch(kRows);
@@ -112,6 +118,7 @@ struct RingCursor {
 struct DenseItem {
   uint32_t column_tile, phase, split, group, n;
   int q0[3];
+  uint32_t before;  ///< of a flat tile: positions of its first line that come before it
   int first_chunk, end_chunk;
   bool exists;  ///< a pair's second tile may not
 
@@ -130,6 +137,11 @@ struct DenseItem {
     q0[0] = static_cast<int>(d) * p.tile[0];
     q0[1] = static_cast<int>(h) * p.tile[1];
     q0[2] = static_cast<int>(w) * p.tile[2];
+    before = 0;
+    if (p.flat) {
+      q0[1] = static_cast<int>(p.by_line.divide(static_cast<uint32_t>(q0[2]), before));
+      q0[2] = 0;
+    }
     first_chunk = static_cast<int>(split) * p.chunks_per_split;
     end_chunk = min(p.chunks, first_chunk + p.chunks_per_split);
   }

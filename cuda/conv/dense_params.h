@@ -34,6 +34,17 @@ constexpr int dense_result_pitch(int rows) { return rows + 4; }
 /// Whether two blocks of a compiled shape may share weights: where results take the room that weights would need.
 constexpr bool dense_may_pair(bool storers, int columns) { return storers && columns >= 128; }
 
+/// Whether tiles of a compiled shape may be flat: a thread then keeps the place of each of its rows, and must have
+/// registers for that beside two sets of accumulators.
+constexpr bool dense_may_be_flat(bool accurate, bool storers, int columns, int row_tiles) {
+  return accurate && (storers || (columns < 64 ? row_tiles == 2 : columns <= 96 && row_tiles == 1));
+}
+
+/// Whether the loads of fragments run two units ahead of their products instead of one: more registers again.
+constexpr bool dense_loads_early(bool accurate, bool storers, int columns, int row_tiles) {
+  return dense_may_be_flat(accurate, storers, columns, row_tiles) && (storers || columns <= 64);
+}
+
 /// An offset or address that makes any sum with it negative: nothing is stored there.
 inline constexpr int64_t kDenseNowhere = -(int64_t{1} << 62);
 
@@ -86,6 +97,7 @@ struct DenseParams {
       folded;  ///< a k8 step mixes taps: depth is flat over a chunk's (channel, tap), or (tap, channel) with 4 channels
 
   int tile[3];       ///< rows of one work item: depth x height x width, width a multiple of 8
+  bool flat;         ///< a tile's width counts positions of whole lines one after the other, and its height is 1
   int halo_height;   ///< rows of one channel's halo a depth slice
   int halo_pitch;    ///< words a halo row
   bool boxed;        ///< the copy engine brings a chunk's halos as one box
@@ -105,7 +117,8 @@ struct DenseParams {
   int pair;  ///< 1: two blocks of a cluster take neighbouring tiles and share the weights' way from memory; else 0
   uint32_t tile_count;  ///< tiles of rows, images and groups included
   FastDivide column_tiles, phases, splits, tiles_w, tiles_h, tiles_d, groups;
-  FastDivide by_halo_pitch, by_halo_height, by_tile_runs, by_tile_height;
+  FastDivide by_halo_pitch, by_halo_height;
+  FastDivide by_slice, by_line;  ///< rows of a tile's slice of depth; positions of its line
   DensePhase phase[kDenseMaxPhases];
 };
 

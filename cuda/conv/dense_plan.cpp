@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "dense_build.h"
@@ -18,6 +20,7 @@ constexpr double kFillWordsPerClock[] = {0.9, 1.8, 12, 24};  // words of a halo 
 constexpr double kL2BytesPerClock = 22;                      // a multiprocessor's share
 constexpr double kStoresNotHidden = 0.25;                    // of the time of results that a further warpgroup stores
 constexpr double kFillWordsByPiece = 2.4;                    // where a piece's address serves fewer than four channels
+constexpr double kFlatCost = 1.03;         // of products: where a line ends within eight rows, banks conflict
 constexpr double kCopiesNotHidden = 0.35;  // of the time of halos that warps copy: adds to that of products
 
 using Axes = std::array<DenseAxis, 3>;
@@ -35,8 +38,9 @@ class Planner {
   std::optional<DensePlan> best() {
     if (!within_limits()) return std::nullopt;
     collect_candidates();
-    std::sort(candidates_.begin(), candidates_.end(),
-              [](const DenseCandidate& a, const DenseCandidate& b) { return a.ms_per_row < b.ms_per_row; });
+    std::sort(candidates_.begin(), candidates_.end(), [](const DenseCandidate& a, const DenseCandidate& b) {
+      return std::tie(a.ms_per_row, a.rank) < std::tie(b.ms_per_row, b.rank);
+    });
     const double positions = static_cast<double>(p_.batch * p_.groups) *
                              static_cast<double>(task_.forward ? p_.output_positions() : p_.input_positions());
     for (const DenseCandidate& c : candidates_) {
@@ -104,6 +108,7 @@ class Planner {
 
   /// Channels whose halos are in shared memory together: few where many outputs share a row, for a large halo.
   std::vector<int64_t> chunk_choices(int64_t group) const {
+    if (task_.source_channels < 8 && task_.accurate) return {8, 1, task_.source_channels};
     if (task_.source_channels < 8) return {8, task_.source_channels};
     const bool few = group >= 8 && !task_.accurate;  // three products a copy are enough to hide it as it is
     return few ? std::vector<int64_t>{8, 4, 2, 1} : std::vector<int64_t>{8, 4};
@@ -120,6 +125,9 @@ class Planner {
       c.folded = channels < 8;
       c.chunk_channels = channels;
       c.chunks = ceil_div(task_.source_channels, c.chunk_channels);
+      // Of float32's: one by one, channels have more stages, which let the warpgroups drift apart; else many have fewer
+      // hand-overs.
+      c.rank = !task_.accurate || channels == 1 ? 0 : 8 - static_cast<int>(channels);
       c.fill_words = fill_words(c);
       c.boxable = boxable(c);
       c.steps = 0;
@@ -208,16 +216,36 @@ class Planner {
         if (!fuller) consider(c, q, {d, h, w * 8});
       }
     }
+    const DenseVariant& v = c.shape();  // flat tiles: a share of a slice's positions, line after line
+    const bool may = dense_may_be_flat(task_.accurate, v.storers, v.columns, v.row_tiles);
+    if (!may || q[1] == 1 || q[1] * q[2] > 1 << 24) return;
+    for (int64_t d = 1; d <= std::min(runs, q[0]); ++d) {
+      const int64_t positions = std::min(runs / d, ceil_div(q[1] * q[2], 8)) * 8;
+      if (positions > q[2]) consider(c, q, {d, 1, positions}, q[2]);
+    }
   }
 
-  void consider(const DenseCandidate& c, const std::array<int64_t, 3>& q, const std::array<int64_t, 3>& tile) {
+  /// Lines that a flat tile touches at most, wherever it begins.
+  static int64_t lines_of(const std::array<int64_t, 3>& q, int64_t positions) {
+    const int64_t lead = positions < q[1] * q[2] ? q[2] - std::gcd(positions, q[2]) : 0;  // at most, before the tile
+    return (lead + positions - 1) / q[2] + 1;
+  }
+
+  /// `line`: the tile is flat, of lines as long; else 0.
+  void consider(const DenseCandidate& c, const std::array<int64_t, 3>& q, const std::array<int64_t, 3>& tile,
+                int64_t line = 0) {
     const DenseVariant& variant = c.shape();
     std::array<int64_t, 3> halo{}, tiles{};
     for (std::size_t axis = 0; axis < 3; ++axis) {
       int64_t window = 0;
       for (const auto& phase : c.axes[axis].phases) window = std::max(window, phase.window);
-      halo[axis] = (tile[axis] - 1) * c.axes[axis].in_step + (window - 1) * c.axes[axis].halo_tap_step + 1;
+      const int64_t rows = line == 0 || axis == 0 ? tile[axis] : axis == 1 ? lines_of(q, tile[2]) : line;
+      halo[axis] = (rows - 1) * c.axes[axis].in_step + (window - 1) * c.axes[axis].halo_tap_step + 1;
       tiles[axis] = ceil_div(q[axis], tile[axis]);
+    }
+    if (line > 0) {
+      tiles[1] = 1;
+      tiles[2] = ceil_div(q[1] * q[2], tile[2]);
     }
     const auto box = c.boxable ? box_of(c, halo) : std::nullopt;
     if (variant.storers && !box) return;
@@ -237,6 +265,7 @@ class Planner {
     const double unit = unit_ms(variant, task_.accurate) * variant.row_tiles * variant.warpgroups;
     const double steps = static_cast<double>(c.steps) / static_cast<double>(phases);
     for (const int64_t splits : split_choices(c, items, phases)) {
+      if (splits > 1 && line > 0) continue;  // too few items, not too few rows: measured slower
       const double share = static_cast<double>(ceil_div(c.chunks, splits)) / static_cast<double>(c.chunks);
       const double fill =
           words * static_cast<double>(c.chunks) / fill_words_per_clock(c, box.has_value()) / kClocksPerMs;
@@ -246,7 +275,9 @@ class Planner {
       const double halo_l2 = 4 * lines * static_cast<double>(c.chunks) / kL2BytesPerClock / kClocksPerMs;
       const double sharing = dense_may_pair(variant.storers, variant.columns) ? 2 : 1;  // blocks
       const double l2 = halo_l2 + 4 * weight_words / sharing / kL2BytesPerClock / kClocksPerMs;
-      const double products = (std::max({steps * unit, fill, l2}) + (box ? 0.0 : kCopiesNotHidden) * halo_l2) * share;
+      const double flat = line > 0 ? kFlatCost : 1.0;
+      const double products =
+          (std::max({steps * unit * flat, fill, l2}) + (box ? 0.0 : kCopiesNotHidden) * halo_l2) * share;
       const double stores = epilogue_ms(c, tile, phases);
       const double item = variant.storers
                               ? std::max(products + hand_over_ms(variant), stores) + kStoresNotHidden * stores
@@ -255,7 +286,7 @@ class Planner {
       ms = std::max(ms, p_.bytes(sizeof(float)) / 3.6e9) + 6e-3;
       if (splits > 1) ms += 3e-3 + static_cast<double>((splits + 1) * task_.target_numel()) * 4 / 3e9;
       if (best_ && ms >= best_->predicted_ms) continue;
-      if (auto plan = build_dense(task_, c, {tile, halo, tiles, box.has_value(), splits})) {
+      if (auto plan = build_dense(task_, c, {tile, halo, tiles, line, box.has_value(), splits})) {
         plan->predicted_ms = ms;
         best_ = plan;
       }

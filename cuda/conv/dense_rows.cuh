@@ -11,17 +11,16 @@ __device__ __forceinline__ int dense_row(int thread, int m, int h) {
   return thread / 32 * (16 * Traits::kRowTiles) + m * 16 + h * 8 + thread % 32 / 4;
 }
 
-/// Where a row of the tile lies; the same for every item.
+/// Where a row of the tile lies; the same for every item of tiles that are not flat.
 struct DenseRow {
   int d, h, w;
   bool inside;  ///< the tile may have fewer rows than the kernel computes
 
-  __host__ __device__ DenseRow(const DenseParams& p, int row) {
-    uint32_t run, line;
-    const uint32_t slice = p.by_tile_height.divide(p.by_tile_runs.divide(static_cast<uint32_t>(row) / 8, run), line);
-    d = static_cast<int>(slice);
-    h = static_cast<int>(line);
-    w = static_cast<int>(run) * 8 + row % 8;
+  __host__ __device__ DenseRow(const DenseParams& p, int row, uint32_t before) {
+    uint32_t within, across;
+    d = static_cast<int>(p.by_slice.divide(static_cast<uint32_t>(row), within));
+    h = static_cast<int>(p.by_line.divide(within + before, across));
+    w = static_cast<int>(across);
     inside = d < p.tile[0];
   }
   /// Bytes from the start of a halo stage to what the row reads at offset 0.

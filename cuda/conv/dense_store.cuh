@@ -81,14 +81,17 @@ struct DenseStore {
     __syncwarp();  // the last item's have been read
     for (int i = thread % 32; i < 16 * kTiles; i += 32) {
       const int row = thread / 32 * (16 * kTiles) + i;
-      const DenseRowTarget target(p, item, DenseRow(p, row));
+      const DenseRowTarget target(p, item, DenseRow(p, row, Traits::kFlat ? item.before : 0u));
       store_shared_quad(s.rows + static_cast<uint32_t>(row) * 16, __builtin_bit_cast(uint4, target));
     }
     __syncwarp();
   }
 
   // The epilogue turns blocks of 8 columns through shared memory, so that lanes store neighbouring addresses.
-  static constexpr int kPair = kTiles < 2 ? 1 : 2;             // m64 tiles whose results are stored together
+  static constexpr int kPair = kTiles < 2 ? 1 : 2;  // m64 tiles whose results are stored together
+  // Bias and offsets are loaded a block ahead, where there are registers for it: each block would wait for them in
+  // turn.
+  static constexpr bool kAhead = Traits::kFlat && kTiles == 1;
   static constexpr int kStoreRows = dense_store_rows(kTiles);  // of a warp
   static constexpr int kStorePitch = kStoreRows + 4;           // words: 4 mod 16, so that turning has no bank conflicts
   static constexpr int kTurns = 8 * kStoreRows / 32;           // stores of a lane a block
@@ -126,10 +129,22 @@ struct DenseStore {
     for (int pair = 0; pair < kTiles / kPair; ++pair) {
       const DenseRowTarget row = row_target(pair, lane % kStoreRows);
       const bool partial = __any_sync(~0u, row.partial(p.last_j));
+      const bool keeps_row = !partial && p.span_log2 == 0 && p.row_words < 4;  // a lane, through all columns
+      float bias[2];
+      const auto load_bias = [&](int j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bias[i] = column_bias(columns, j * 8 + lane % 4 * 2 + i);
+      };
+      if (kAhead) load_bias(0);
 #pragma unroll
       for (int j = 0; j < kRegisters / 4; ++j) {
-        const float bias[2] = {column_bias(columns, j * 8 + lane % 4 * 2),
-                               column_bias(columns, j * 8 + lane % 4 * 2 + 1)};
+        constexpr int kStride = 32 / kStoreRows;  // columns a turn
+        int64_t offset[4];
+        if (!kAhead) load_bias(j);
+        if (kAhead && keeps_row) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) offset[i] = column_offset(own_column, j * 8 + i * kStride);
+        }
         __syncwarp();  // the last block has been read
 #pragma unroll
         for (int i = 0; i < 4 * kPair; ++i) {
@@ -138,26 +153,26 @@ struct DenseStore {
           store_shared(own + (i % 2 * kStorePitch + i / 4 * 16 + i / 2 % 2 * 8) * 4,
                        __float_as_uint(with_epilogue(p, value, bias[i % 2])));
         }
+        if (kAhead && j + 1 < kRegisters / 4) load_bias(j + 1);
         __syncwarp();
-        if (p.row_words == 4 && !partial) {
-          store_quads(pair, turn, columns + j * 8 * 16);
+        if (!keeps_row) {
+          if (p.row_words == 4 && !partial) {
+            store_quads(pair, turn, columns + j * 8 * 16);
+          } else {
+            store_by_rows(pair, partial, turn, columns + j * 8 * 16);
+          }
           continue;
         }
-        if (partial || p.span_log2 != 0) {
-          store_by_rows(pair, partial, turn, columns + j * 8 * 16);
-          continue;
-        }
-        // A lane keeps its row. Four loads before the stores that need them.
 #pragma unroll
         for (int first = 0; first < kTurns; first += 4) {
-          int64_t offset[4];
           float value[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            constexpr int kStride = 32 / kStoreRows;  // columns a turn
-            offset[i] = column_offset(own_column, j * 8 + (first + i) * kStride);
+            if (!kAhead || first > 0) offset[i] = column_offset(own_column, j * 8 + (first + i) * kStride);
             value[i] = load_shared(own_value + (first + i) * kStride * kStorePitch * 4);
           }
+#pragma unroll
+          for (int i = 0; kAhead && i < 4; ++i) asm volatile("" : "+f"(value[i]));  // all before the first store
 #pragma unroll
           for (int i = 0; i < 4; ++i) store_global(row.address + offset[i], value[i]);
         }

@@ -103,7 +103,7 @@ struct DenseStorer {
   /// Row targets, and columns where they change, into shared memory.
   __device__ void describe(const DenseItem& item) {
     for (int row = thread; row < Traits::kRows; row += kThreads) {
-      const DenseRowTarget target(p, item, DenseRow(p, row));
+      const DenseRowTarget target(p, item, DenseRow(p, row, Traits::kFlat ? item.before : 0u));
       store_shared_quad(s.rows + static_cast<uint32_t>(row) * 16, __builtin_bit_cast(uint4, target));
     }
     const uint32_t tile = item.group * p.column_tiles.divisor + item.column_tile;
