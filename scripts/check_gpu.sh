@@ -60,6 +60,7 @@ run_step "convolution kernels" tests cuda_conv_test '*'
 run_step "matrix products" tests cuda_matmul_test '*'
 run_step "long convolution" tests cuda_long_conv_test '*'
 run_step "half types" tests ops_test '*Gpu*:*gpu*'
+run_step "launches, convolution of half types" tests cuda_launch_test '*'
 run_step "field cases" tests field_test '*/Gpu:FieldIndexWidth*:FieldDevices*'
 run_step "hostile inputs" tests hostile_test '*gpu'
 run_step "reference cases, float32" reference
