@@ -6,7 +6,7 @@
 Both sides run the same way: fresh random data, one run captured in a CUDA graph and replayed (inputs flushed from L2 where
 they would fit; 20 runs a graph and a warm L2 for the batch-1 layers `b1_*`, whose forward finds the weights laid out, as
 inference keeps them), medians of at least five replays. PyTorch runs contiguous and channels_last; its figure is the better
-layout. A layout that the problem file's own times show to be slower than the other by a third or more is left out. cuDNN's
+layout. A layout that the problem file has no time for beside the other's, or one longer by a third or more, is left out. cuDNN's
 search among ten plans, PyTorch's own limit, can take a minute for one problem. So where the problem file knows what a whole
 search found on such a GPU, cuDNN's own first choice is timed; if that is slower, the best of --plans; and if that is slower too,
 PyTorch is credited with the file's time ("torch_recalled"). --full searches always.
@@ -69,9 +69,10 @@ class Problem:
         if self.rank == 1:
             return ["nchw"]
         known = {layout: self.known(which, precision, layout) for layout in ("nchw", "cl")}
-        if full or None in known.values():
+        times = [time for time in known.values() if time]
+        if full or not times:
             return list(known)
-        return [layout for layout in known if known[layout] < 4 / 3 * min(known.values())]
+        return [layout for layout in known if known[layout] and known[layout] < 4 / 3 * min(times)]
 
     def tensors(self, dtype, layout):
         """x, w and an upstream gradient, random."""

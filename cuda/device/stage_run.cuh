@@ -17,17 +17,18 @@ HALO_HOST_DEVICE constexpr std::size_t staged_bytes(int64_t count) {
 }
 
 /// Has the `kThreads` threads of a block copy run[0 ... count - 1] to `shared` (aligned to 16 bytes) by whole granules
-/// of memory, the first and last with their neighbours. Returns where run[0] will be once the copies have been waited
-/// for; a thread copies granules threadIdx.x, threadIdx.x + kThreads, ...
+/// of memory, the first with its neighbours (an allocation begins at a granule), the last up to the end of the run,
+/// with zeros after it. Returns where run[0] will be once the copies have been waited for; a thread copies granules
+/// threadIdx.x, threadIdx.x + kThreads, ...
 template <int kThreads, class T>
 __device__ __forceinline__ const T* stage_run(unsigned char* shared, const T* run, int count) {
   const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(run) % kGranule);
   const auto* const from = reinterpret_cast<const unsigned char*>(run) - lead;
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const int granules = (lead + count * static_cast<int>(sizeof(T)) + kGranule - 1) / kGranule;
+  const int bytes = lead + count * static_cast<int>(sizeof(T));
 #pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < granules; i += kThreads) {
-    copy_async_16(address + i * kGranule, from + i * kGranule, kGranule);
+  for (int at = static_cast<int>(threadIdx.x) * kGranule; at < bytes; at += kThreads * kGranule) {
+    copy_async_16(address + at, from + at, min(kGranule, bytes - at));
   }
   return reinterpret_cast<const T*>(shared + lead);
 }
