@@ -16,8 +16,8 @@ namespace halo::cuda::conv {
 namespace {
 
 constexpr std::array<const Algorithm*, 10> kAlgorithms{
-    &kDense,       &kDenseSmall, &kDenseWeight, &kPortable, &kDepthwise, &kDepthwiseHalf, &kDepthwiseGeneral,
-    &kSmallGroups, &kWidened,     &kDirect,
+    &kDense,         &kDenseSmall,       &kDenseWeight, &kPortable, &kDepthwise,
+    &kDepthwiseHalf, &kDepthwiseGeneral, &kSmallGroups, &kWidened,  &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.
