@@ -189,7 +189,16 @@ struct DenseConsumer {
   /// Releases the weight stage `back` behind the current one.
   __device__ __forceinline__ void release_weights(int back) const {
     const int stage = weight_ring.stage - back;
-    release(s.weights_empty(stage < 0 ? stage + p.weight_stages : stage));
+    const uint32_t barrier = s.weights_empty(stage < 0 ? stage + p.weight_stages : stage);
+    if constexpr (Traits::kPairs) {  // both blocks of a pair are told
+      __syncwarp();
+      const uint32_t lane = static_cast<uint32_t>(thread) % 32;
+      if (lane <= static_cast<uint32_t>(p.pair)) {
+        device::barrier_arrive_in_cluster(device::barrier_of_block(barrier, lane));
+      }
+    } else {
+      release(barrier);
+    }
   }
 
   __device__ __forceinline__ uint32_t halo_address() const {
