@@ -31,10 +31,12 @@ sanitizer() {  # sanitizer TOOL: small sizes of every family, several processes 
 tests() {  # tests PROGRAM FILTER: in several processes
   local failed=0 pids=()
   for i in $(seq 0 $((processes - 1))); do
-    GTEST_TOTAL_SHARDS=$processes GTEST_SHARD_INDEX=$i "$bin/$1" --gtest_filter="$2" >"build-$1-$i.log" 2>&1 & pids+=($!)
+    GTEST_TOTAL_SHARDS=$processes GTEST_SHARD_INDEX=$i timeout 120 "$bin/$1" --gtest_filter="$2" >"build-$1-$i.log" 2>&1 & pids+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  # What failed, and what never ended.
   [ $failed -eq 0 ] || grep -hE -B 20 '^\[  FAILED' build-"$1"-*.log | head -n 80
+  [ $failed -eq 0 ] || tail -qn 1 build-"$1"-*.log | grep RUN || true
   passed build-"$1"-*.log
   [ $failed -eq 0 ] && rm -f build-"$1"-*.log
   return $failed
