@@ -8,42 +8,25 @@
 #include <stdexcept>
 #include <vector>
 
+#include "plain_pass.h"
 #include <gtest/gtest.h>
 
 namespace halo::cuda::conv {
 namespace {
 
-using Values = std::vector<double>;
+using Doubles = std::vector<double>;
 
 /// Small integers, so that every sum is exact.
-Values integers(int64_t count, std::mt19937& generator) {
-  Values v(static_cast<std::size_t>(count));
+Doubles integers(int64_t count, std::mt19937& generator) {
+  Doubles v(static_cast<std::size_t>(count));
   for (double& value : v) value = static_cast<int>(generator() % 7) - 3;
   return v;
 }
 
 /// The weight gradient by its definition.
-Values plain(const ConvProblem& p, const Values& x, const Values& y) {
-  Values w(static_cast<std::size_t>(p.w_numel()), 0.0);
-  const int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
-  for (int64_t row = 0; row < p.batch * p.out_channels * p.output_positions(); ++row) {
-    const int64_t flat = row % p.output_positions(), co = row / p.output_positions() % p.out_channels;
-    const int64_t n = row / p.output_positions() / p.out_channels;
-    const int64_t o[3] = {flat / (p.output[1] * p.output[2]), flat / p.output[2] % p.output[1], flat % p.output[2]};
-    for (int64_t tap = 0; tap < p.taps(); ++tap) {
-      const int64_t k[3] = {tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]};
-      int64_t from = 0;
-      bool inside = true;
-      for (std::size_t a = 0; a < 3; ++a) {
-        const int64_t i = o[a] * p.stride[a] + k[a] * p.dilation[a] - p.padding_before[a];
-        inside = inside && i >= 0 && i < p.input[a];
-        from = from * p.input[a] + i;
-      }
-      for (int64_t c = 0; inside && c < in; ++c)
-        w[(co * in + c) * p.taps() + tap] +=
-            y[row] * x[(n * p.in_channels + co / out * in + c) * p.input_positions() + from];
-    }
-  }
+Doubles plain(const ConvProblem& p, const Doubles& x, const Doubles& y) {
+  Doubles w(static_cast<std::size_t>(p.w_numel()), 0.0);
+  for_each_product(p, [&](std::size_t at_x, std::size_t at_w, std::size_t at_y) { w[at_w] += y[at_y] * x[at_x]; });
   return w;
 }
 
@@ -51,7 +34,7 @@ Values plain(const ConvProblem& p, const Values& x, const Values& y) {
 /// sizes.
 class Stage {
  public:
-  Stage(const DenseWeightGeometry& geometry, int tile_columns, const Values& gathered, const Values& streamed)
+  Stage(const DenseWeightGeometry& geometry, int tile_columns, const Doubles& gathered, const Doubles& streamed)
       : g(geometry), tile_columns_(tile_columns), gathered_(gathered), streamed_(streamed) {}
 
   /// `first`: no stage came before, in whose lines this one's may be found.
@@ -151,8 +134,8 @@ class Stage {
   }
 
   /// The copy engine: zeros outside the matrix, corners and targets on its grid, lines of 32 words swizzled.
-  static void box(const PlaneMatrix& m, const Values& from, int64_t channel, bool inside, int64_t flat, int early,
-                  Values& to, int target, bool swizzle) {
+  static void box(const PlaneMatrix& m, const Doubles& from, int64_t channel, bool inside, int64_t flat, int early,
+                  Doubles& to, int target, bool swizzle) {
     const int64_t row = channel / m.period, corner = ((channel % m.period * m.plane + flat) & ~int64_t{3}) - early;
     if (target % (swizzle ? 256 : 32) != 0 || corner % 4 != 0 || m.box_words % 4 != 0)
       throw std::logic_error("a box off the grid");
@@ -199,16 +182,16 @@ class Stage {
 
   const DenseWeightGeometry& g;
   const int tile_columns_;
-  const Values &gathered_, &streamed_;
-  Values tile_, raw_;
+  const Doubles &gathered_, &streamed_;
+  Doubles tile_, raw_;
   int first_line_ = 0, depth_ = 0, row_block_ = 0, column_block_ = 0;
   int64_t gathered_channel_ = 0, streamed_channel_ = 0;
 };
 
 /// The whole kernel: every block, every stage of its split.
-Values execute(const DenseWeightPlan& plan, const ConvProblem& p, const Values& x, const Values& y) {
+Doubles execute(const DenseWeightPlan& plan, const ConvProblem& p, const Doubles& x, const Doubles& y) {
   const DenseWeightGeometry& g = plan.geometry;
-  Values sums(static_cast<std::size_t>(int64_t{g.groups} * g.columns * g.rows), 0.0);
+  Doubles sums(static_cast<std::size_t>(int64_t{g.groups} * g.columns * g.rows), 0.0);
   Stage stage(g, plan.tile_columns, plan.swapped ? y : x, plan.swapped ? x : y);
   for (int64_t block = 0; block < plan.blocks; ++block) {
     int64_t index = block;
@@ -240,7 +223,7 @@ Values execute(const DenseWeightPlan& plan, const ConvProblem& p, const Values& 
       }
     }
   }
-  Values w(static_cast<std::size_t>(p.w_numel()), std::numeric_limits<double>::quiet_NaN());
+  Doubles w(static_cast<std::size_t>(p.w_numel()), std::numeric_limits<double>::quiet_NaN());
   for (std::size_t i = 0; i < sums.size(); ++i)
     w.at(dense_weight_element(g, plan.swapped, static_cast<int64_t>(i))) = sums[i];
   return w;
@@ -269,7 +252,7 @@ TEST(DenseWeightPlan, ExecutesAsPlainLoops) {
   int swapped = 0, folded = 0, periodic = 0, spread = 0, shared = 0;
   for (int round = 0; round < 120; ++round) {
     const ConvProblem p = random_problem(generator);
-    const Values x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
+    const Doubles x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
     const int multiprocessors = 1 + static_cast<int>(generator() % 9);
     const DenseWeightPlan plan = plan_dense_weight(p, round % 2 == 0, round % 3 != 0, multiprocessors);
     ASSERT_TRUE(plan.valid) << p.str();
@@ -300,7 +283,7 @@ TEST(DenseWeightPlan, TilesByTheCopyEngine) {
                {{1, 12, 13, 129}, {64, 12, 3, 3}, {.stride = {1, 2}, .padding = {1, 0}}, 0}};
   for (const auto& one : cases) {
     const ConvProblem p = ConvProblem::conv("test", one.x, one.w, one.options);
-    const Values x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
+    const Doubles x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
     for (const bool split : {false, true}) {
       const DenseWeightPlan plan = plan_dense_weight(p, split, true, 3);
       EXPECT_TRUE(plan.geometry.direct) << p.str();
@@ -313,7 +296,7 @@ TEST(DenseWeightPlan, TilesByTheCopyEngine) {
 TEST(DenseWeightPlan, AWrongOffsetIsSeen) {
   std::mt19937 generator(21);
   const ConvProblem p = ConvProblem::conv("test", {2, 5, 9, 13}, {7, 5, 3, 3}, {.padding = {1}});
-  const Values x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
+  const Doubles x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
   DenseWeightPlan plan = plan_dense_weight(p, true, true, 4);
   EXPECT_EQ(execute(plan, p, x, y), plain(p, x, y));
   --plan.geometry.tap_offset[2];

@@ -1,4 +1,4 @@
-// Forward and backward_input as plain loops, for tests of plans.
+// The passes as plain loops, for tests of plans.
 #pragma once
 
 #include <halo/ops/conv_problem.h>
@@ -19,15 +19,15 @@ inline Values integers(int64_t count, unsigned seed) {
   return v;
 }
 
-/// The pass as plain loops: scatter of every product.
-inline Values plain(const ConvProblem& p, bool forward, const Values& source, const Values& w) {
-  Values target(static_cast<std::size_t>(forward ? p.y_numel() : p.x_numel()), 0.0f);
+/// Calls f(x, w, y) with the places of the numbers of every product of the convolution.
+template <class F>
+void for_each_product(const ConvProblem& p, const F& f) {
   const int64_t in = p.in_channels_per_group(), out = p.out_channels_per_group();
   for (int64_t row = 0; row < p.batch * p.out_channels * p.output_positions(); ++row) {
     const int64_t flat = row % p.output_positions(), co = row / p.output_positions() % p.out_channels;
     const int64_t n = row / p.output_positions() / p.out_channels;
+    const int64_t o[3] = {flat / (p.output[1] * p.output[2]), flat / p.output[2] % p.output[1], flat % p.output[2]};
     for (int64_t tap = 0; tap < p.taps(); ++tap) {
-      const int64_t o[3] = {flat / (p.output[1] * p.output[2]), flat / p.output[2] % p.output[1], flat % p.output[2]};
       const int64_t k[3] = {tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]};
       int64_t from = 0;
       bool inside = true;
@@ -36,15 +36,20 @@ inline Values plain(const ConvProblem& p, bool forward, const Values& source, co
         inside = inside && i >= 0 && i < p.input[axis];
         from = from * p.input[axis] + i;
       }
-      if (!inside) continue;
-      for (int64_t c = 0; c < in; ++c) {
-        const auto x = static_cast<std::size_t>((n * p.in_channels + co / out * in + c) * p.input_positions() + from);
-        const auto weight = static_cast<std::size_t>((co * in + c) * p.taps() + tap);
-        const auto y = static_cast<std::size_t>(row);
-        (forward ? target[y] : target[x]) += source[forward ? x : y] * w[weight];
+      for (int64_t c = 0; inside && c < in; ++c) {
+        f(static_cast<std::size_t>((n * p.in_channels + co / out * in + c) * p.input_positions() + from),
+          static_cast<std::size_t>((co * in + c) * p.taps() + tap), static_cast<std::size_t>(row));
       }
     }
   }
+}
+
+/// Forward or backward_input.
+inline Values plain(const ConvProblem& p, bool forward, const Values& source, const Values& weight) {
+  Values target(static_cast<std::size_t>(forward ? p.y_numel() : p.x_numel()), 0.0f);
+  for_each_product(p, [&](std::size_t x, std::size_t w, std::size_t y) {
+    (forward ? target[y] : target[x]) += source[forward ? x : y] * weight[w];
+  });
   return target;
 }
 
