@@ -1,11 +1,7 @@
-// The multiplying half of the dense engine's kernel (see dense_kernel.cuh), and the kernel.
+// The multiplying half of the dense engine's kernel (see dense_kernel.cuh).
 #pragma once
 
-#include <type_traits>
-
-#include "dense_consume_tf32.cuh"
-#include "dense_produce.cuh"
-#include "dense_storer.cuh"
+#include "dense_rows.cuh"
 
 namespace halo::cuda::conv {
 
@@ -213,80 +209,5 @@ struct DenseConsumer {
     return halo_address();
   }
 };
-
-template <class Traits>
-__global__ void __launch_bounds__(Traits::kThreads, 1)
-    dense_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PlainSum plain,
-                 const __grid_constant__ CUtensorMap source_map) {
-  extern __shared__ __align__(128) float shared[];
-  const DenseShared s(p, Traits::kStageFloats, (Traits::kStorers ? 1 : Traits::kWarpgroups) * Traits::kColumns,
-                      Traits::kRows, Traits::kResultWords, device::shared_address(shared));
-  const int thread = static_cast<int>(threadIdx.x);
-  device::release_next_grid();
-  if (thread == 0) {
-    for (int i = 0; i < p.weight_stages; ++i) {
-      device::barrier_init(s.weights_full(i), 1);
-      device::barrier_init(s.weights_empty(i), Traits::kWarpgroups * 4 << (Traits::kPairs ? p.pair : 0));
-    }
-    for (int i = 0; i < p.halo_stages; ++i) {
-      device::barrier_init(s.halo_full(p, i), p.boxed ? 1 : Traits::kFillThreads);
-      device::barrier_init(s.halo_empty(p, i), Traits::kWarpgroups * 4);
-    }
-    if constexpr (Traits::kStorers) {
-      device::barrier_init(s.results_full(p), Traits::kWarpgroups * 4);
-      device::barrier_init(s.results_empty(p), DenseStorer<Traits>::kWarps);
-    }
-    device::barrier_init_fence();
-  }
-  build_table(p, s.table);
-  __syncthreads();
-  if (Traits::kPairs && p.pair != 0) device::cluster_sync();  // the other block's barriers are ready
-  if (thread >= Traits::kMultipliers + 128) {
-    if constexpr (Traits::kStorers) {
-      device::registers_decrease<Traits::kStorerRegisters>();
-      DenseStorer<Traits>{p, plain, s, thread - Traits::kMultipliers - 128}.run();
-    }
-  } else if (thread >= Traits::kMultipliers) {
-    device::registers_decrease<Traits::kProducerRegisters>();
-    const int copier = thread - Traits::kMultipliers;
-    if (copier < Traits::kFillThreads) {
-      int* entries = reinterpret_cast<int*>(shared) + (s.fill - s.weights) / 4;
-      if (Traits::kStorers || p.boxed) {
-        if (copier == 0) fetch_halos<Traits>(p, s, source_map);
-      } else if (p.fill_words == 4) {
-        fill_halos<Traits, 4>(p, s, entries, copier);
-      } else if (p.fill_words == 2) {
-        fill_halos<Traits, 2>(p, s, entries, copier);
-      } else {
-        fill_halos<Traits, 1>(p, s, entries, copier);
-      }
-    } else if (copier == Traits::kFillThreads) {
-      fetch_weights<Traits>(p, s);
-    }
-  } else {
-    device::registers_increase<Traits::kConsumerRegisters>();
-    device::wait_for_previous_grid();  // which lays out the weights; the halo does not need it
-    constexpr bool kQuick = Traits::kStorers && Traits::kProducts == 1;
-    std::conditional_t<kQuick, DenseConsumerTf32<Traits>, DenseConsumer<Traits>> consumer(p, s);
-    if constexpr (Traits::kStorers) {
-      uint32_t parity = 1;
-      for (DenseWalk<Traits> at(p); at.more(p); at.next(p), parity ^= 1) {
-        consumer.accumulate(at.item(p));
-        device::barrier_wait(s.results_empty(p), parity);
-        hand_over<Traits>(s.turn, consumer.sum);
-        consumer.release(s.results_full(p));
-      }
-    } else {
-      DenseStore<Traits> store(p, plain, s);
-      for (DenseWalk<Traits> at(p); at.more(p); at.next(p)) {
-        const DenseItem item = at.item(p);
-        store.describe_rows(item);
-        consumer.accumulate(item);
-        store.all(item, consumer.sum);
-      }
-    }
-  }
-  if (Traits::kPairs && p.pair != 0) device::cluster_sync();  // the other block may still write here
-}
 
 }  // namespace halo::cuda::conv

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "../launch.h"
-#include "dense_consume.cuh"
+#include "dense_kernel.cuh"
 #include "dense_launch.h"
 
 namespace halo::cuda::conv {

@@ -1,7 +1,7 @@
 // The copying half of the dense engine's kernel (see dense_kernel.cuh): halos and weights into shared memory.
 #pragma once
 
-#include "dense_kernel.cuh"
+#include "dense_block.cuh"
 
 namespace halo::cuda::conv {
 

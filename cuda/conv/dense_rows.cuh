@@ -1,7 +1,7 @@
 // Rows of the dense engine's tile: where they read in the halo and where their outputs go.
 #pragma once
 
-#include "dense_kernel.cuh"
+#include "dense_block.cuh"
 
 namespace halo::cuda::conv {
 
