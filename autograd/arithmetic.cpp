@@ -39,30 +39,31 @@ Tensor extremum(const char* name, BinaryOp op, BinaryOp wins, const Tensor& a, c
 }  // namespace
 
 Tensor operator+(const Tensor& a, const Tensor& b) {
-  return record("add", {a, b}, ops::binary(BinaryOp::Add, a, b),
-                [sa = a.shape(), sb = b.shape()](const Tensor& g, const BackwardContext& context) {
-                  Grads grads(2);
-                  if (context.needs(0)) grads[0] = sum_to(g, sa);
-                  if (context.needs(1)) grads[1] = sum_to(g, sb);
-                  return grads;
-                });
+  const Tensor y = ops::binary(BinaryOp::Add, a, b);
+  return record("add", {a, b}, y, [sa = a.shape(), sb = b.shape()](const Tensor& g, const BackwardContext& context) {
+    Grads grads(2);
+    if (context.needs(0)) grads[0] = sum_to(g, sa);
+    if (context.needs(1)) grads[1] = sum_to(g, sb);
+    return grads;
+  });
 }
 
 Tensor operator-(const Tensor& a, const Tensor& b) {
-  return record("sub", {a, b}, ops::binary(BinaryOp::Sub, a, b),
-                [sa = a.shape(), sb = b.shape()](const Tensor& g, const BackwardContext& context) {
-                  Grads grads(2);
-                  if (context.needs(0)) grads[0] = sum_to(g, sa);
-                  if (context.needs(1)) grads[1] = sum_to(-g, sb);
-                  return grads;
-                });
+  const Tensor y = ops::binary(BinaryOp::Sub, a, b);
+  return record("sub", {a, b}, y, [sa = a.shape(), sb = b.shape()](const Tensor& g, const BackwardContext& context) {
+    Grads grads(2);
+    if (context.needs(0)) grads[0] = sum_to(g, sa);
+    if (context.needs(1)) grads[1] = sum_to(-g, sb);
+    return grads;
+  });
 }
 
 Tensor operator*(const Tensor& a, const Tensor& b) {
+  const Tensor y = ops::binary(BinaryOp::Mul, a, b);
   // Each factor is kept only for the other's gradient.
   const SavedTensor sa = b.requires_grad() ? SavedTensor(a) : SavedTensor();
   const SavedTensor sb = a.requires_grad() ? SavedTensor(b) : SavedTensor();
-  return record("mul", {a, b}, ops::binary(BinaryOp::Mul, a, b),
+  return record("mul", {a, b}, y,
                 [=, shape_a = a.shape(), shape_b = b.shape()](const Tensor& g, const BackwardContext& context) {
                   Grads grads(2);
                   if (context.needs(0)) grads[0] = sum_to(g * sb.unpack(context), shape_a);
@@ -90,8 +91,9 @@ Tensor minimum(const Tensor& a, const Tensor& b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const Tensor y = ops::where(condition, a, b);
   return record(
-      "where", {a, b}, ops::where(condition, a, b),
+      "where", {a, b}, y,
       [sc = SavedTensor(condition), sa = a.shape(), sb = b.shape()](const Tensor& g, const BackwardContext& context) {
         const Tensor mask = sc.unpack(context), zero = zeros({}, g.options());
         Grads grads(2);
@@ -116,6 +118,7 @@ bool holds(const Scalar& number) {
 }
 
 Tensor compare(BinaryOp op, const Tensor& a, const Scalar& b) {
+  check_defined(name(op), {{"a", a}});
   const bool fits = dispatch_dtype(a.dtype(), [&]<class T>(std::type_identity<T>) {
     if constexpr (std::is_integral_v<T>) return holds<T>(b);
     return true;  // rounded
@@ -128,7 +131,10 @@ Tensor compare(BinaryOp op, const Tensor& a, const Scalar& b) {
 }
 
 /// 0 for a number, NaN for what is none or infinite.
-Tensor difference_from_itself(const Tensor& x) { return ops::binary(BinaryOp::Sub, x, x); }
+Tensor difference_from_itself(const char* op, const Tensor& x) {
+  check_defined(op, {{"input", x}});
+  return ops::binary(BinaryOp::Sub, x, x);
+}
 
 }  // namespace
 
@@ -144,10 +150,19 @@ Tensor lt(const Tensor& a, const Scalar& b) { return compare(BinaryOp::Less, a, 
 Tensor le(const Tensor& a, const Scalar& b) { return compare(BinaryOp::LessEqual, a, b); }
 Tensor gt(const Tensor& a, const Scalar& b) { return compare(BinaryOp::Greater, a, b); }
 Tensor ge(const Tensor& a, const Scalar& b) { return compare(BinaryOp::GreaterEqual, a, b); }
-Tensor isfinite(const Tensor& x) { return logical_not(isnan(difference_from_itself(x))); }
-Tensor isinf(const Tensor& x) { return logical_and(isnan(difference_from_itself(x)), logical_not(isnan(x))); }
-Tensor isnan(const Tensor& x) { return ops::binary(BinaryOp::NotEqual, x, x); }
-Tensor logical_not(const Tensor& x) { return eq(x, 0); }
+Tensor isnan(const Tensor& x) {
+  check_defined("isnan", {{"input", x}});
+  return ops::binary(BinaryOp::NotEqual, x, x);
+}
+Tensor isfinite(const Tensor& x) { return logical_not(isnan(difference_from_itself("isfinite", x))); }
+Tensor isinf(const Tensor& x) {
+  const Tensor neither = isnan(difference_from_itself("isinf", x));
+  return logical_and(neither, logical_not(isnan(x)));
+}
+Tensor logical_not(const Tensor& x) {
+  check_defined("logical_not", {{"input", x}});
+  return eq(x, 0);
+}
 Tensor logical_and(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::And, a, b); }
 Tensor logical_or(const Tensor& a, const Tensor& b) { return ops::binary(BinaryOp::Or, a, b); }
 
@@ -182,9 +197,10 @@ Tensor extreme_value(const char* name, ReduceOp op, const Tensor& x, const Shape
 }  // namespace
 
 Tensor sum(const Tensor& x, const Shape& dims, bool keepdim) {
-  return record(
-      "sum", {x}, ops::reduce(ReduceOp::Sum, x, dims, keepdim),
-      [shape = x.shape(), dims](const Tensor& g, const BackwardContext&) { return Grads{spread(g, shape, dims)}; });
+  const Tensor y = ops::reduce(ReduceOp::Sum, x, dims, keepdim);
+  return record("sum", {x}, y, [shape = x.shape(), dims](const Tensor& g, const BackwardContext&) {
+    return Grads{spread(g, shape, dims)};
+  });
 }
 
 Tensor mean(const Tensor& x, const Shape& dims, bool keepdim) {
@@ -203,6 +219,7 @@ Tensor amin(const Tensor& x, const Shape& dims, bool keepdim) {
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
+  check_defined("sum_to", {{"input", x}});
   if (x.shape() == shape) return x;
   return record("sum_to", {x}, ops::sum_to(x, shape),
                 [from = x.shape()](const Tensor& g, const BackwardContext&) { return Grads{g.expand(from)}; });

@@ -46,18 +46,19 @@ Grads differentiable_backward(const CausalConv1dProblem& p, const CausalConv1dTe
   return grads;
 }
 
-CausalConv1dProblem make_problem(const char* op, const Shape& x_shape, const Tensor& weight,
+CausalConv1dProblem make_problem(const char* op, const Tensor& input, const Tensor& weight,
                                  const CausalConv1dOptions& options) {
+  check_defined(op, {{"input", input}, {"weight", weight}});
   if (options.activation != ActivationKind::None && options.activation != ActivationKind::Silu) {
     fail(op, ": activation expects none or silu");
   }
-  return CausalConv1dProblem::make(op, x_shape, weight.shape(), options.dilation,
+  return CausalConv1dProblem::make(op, input.shape(), weight.shape(), options.dilation,
                                    options.activation == ActivationKind::Silu);
 }
 
 CausalConv1dOutput causal_conv1d(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
                                  const Tensor& initial_state, const CausalConv1dOptions& options, bool want_state) {
-  const auto problem = make_problem(op, input.shape(), weight, options);
+  const auto problem = make_problem(op, input, weight, options);
   const auto result = ops::causal_conv1d_forward(problem, {input, weight, bias, initial_state}, want_state, op);
   std::vector<Tensor> outputs{result.y};
   if (want_state) outputs.push_back(result.final_state);
@@ -92,7 +93,7 @@ CausalConv1dOutput causal_conv1d_with_state(const Tensor& input, const Tensor& w
 Tensor causal_conv1d_packed(const Tensor& input, const IntList& offsets, const Tensor& weight, const Tensor& bias,
                             const CausalConv1dOptions& options) {
   constexpr const char* op = "causal_conv1d_packed";
-  make_problem(op, input.shape(), weight, options);
+  make_problem(op, input, weight, options);
   const int64_t length = input.size(2);
   const bool ordered = std::is_sorted(offsets.begin(), offsets.end());
   if (offsets.size() < 2 || offsets.front() != 0 || offsets.back() != length || !ordered) {
@@ -112,6 +113,7 @@ Tensor causal_conv1d_packed(const Tensor& input, const IntList& offsets, const T
 Tensor causal_conv1d_update(const Tensor& input, const Tensor& state, const Tensor& weight, const Tensor& bias,
                             const CausalConv1dOptions& options) {
   constexpr const char* op = "causal_conv1d_update";
+  check_defined(op, {{"input", input}, {"state", state}});
   if (input.rank() != 2 && input.rank() != 3) fail(op, ": input expects [B, C] or [B, C, T], got ", input.shape());
   if (autograd::should_record({input, state, weight, bias})) {
     fail(op,
@@ -119,8 +121,7 @@ Tensor causal_conv1d_update(const Tensor& input, const Tensor& state, const Tens
          "(causal_conv1d_with_state is)");
   }
   const Tensor x = input.rank() == 2 ? view::unsqueeze(input, 2) : input;
-  const auto problem = make_problem(op, x.shape(), weight, options);
-  if (!state.defined()) fail(op, ": state expects shape ", problem.state_shape(), ", got an undefined tensor");
+  const auto problem = make_problem(op, x, weight, options);
   const auto result = ops::causal_conv1d_forward(problem, {x, weight, bias, state}, true, op);
   state.copy_(result.final_state);
   return view::reshape(result.y, input.shape());

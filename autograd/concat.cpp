@@ -29,6 +29,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
 
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   if (tensors.empty()) fail("stack: tensors expected at least one, got none");
+  check_all_defined("stack", tensors);
   const int axis = normalize_axis("stack", dim, tensors.front().rank() + 1);
   std::vector<Tensor> widened;
   for (const Tensor& t : tensors) {
@@ -51,6 +52,7 @@ std::string list(const IntList& values) {
 }  // namespace
 
 std::vector<Tensor> split(const Tensor& x, const IntList& sizes, int64_t dim) {
+  check_defined("split", {{"input", x}});
   const int64_t extent = x.shape()[normalize_axis("split", dim, x.rank())];
   IntList lengths = sizes;
   if (sizes.size() == 1 && sizes[0] > 0) {  // one size repeats
@@ -78,6 +80,7 @@ std::vector<Tensor> split(const Tensor& x, const IntList& sizes, int64_t dim) {
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
+  check_defined("unbind", {{"input", x}});
   const int axis = normalize_axis("unbind", dim, x.rank());
   std::vector<Tensor> parts;
   for (int64_t i = 0; i < x.shape()[axis]; ++i) parts.push_back(view::select(x, axis, i));
@@ -87,6 +90,7 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
 }
 
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
+  check_defined("chunk", {{"input", x}});
   if (chunks < 1) fail("chunk: chunks expected at least 1, got ", chunks);
   const int64_t extent = x.shape()[normalize_axis("chunk", dim, x.rank())];
   return split(x, std::max<int64_t>(1, extent / chunks + (extent % chunks != 0)), dim);

@@ -89,8 +89,8 @@ void check_rank(const char* op, const Tensor& input, int rank) {
 
 Tensor conv(const char* op, int rank, const Tensor& input, const Tensor& weight, const Tensor& bias,
             const ConvOptions& options, const Activation& activation) {
+  check_floating(op, {{"input", input}, {"weight", weight}, {"bias", bias, kOptional}});
   check_rank(op, input, rank);
-  check_floating(op, {{"input", input}, {"weight", weight}, {"bias", bias}});
   const auto problem = ConvProblem::conv(op, input.shape(), weight.shape(), options);
   check_bias(op, bias, problem.out_channels);
   if (autograd::should_record({input, weight, bias}) && !has_derivative_of_result(activation))
@@ -100,8 +100,8 @@ Tensor conv(const char* op, int rank, const Tensor& input, const Tensor& weight,
 
 Tensor conv_transpose(const char* op, int rank, const Tensor& input, const Tensor& weight, const Tensor& bias,
                       const ConvOptions& options) {
+  check_floating(op, {{"input", input}, {"weight", weight}, {"bias", bias, kOptional}});
   check_rank(op, input, rank);
-  check_floating(op, {{"input", input}, {"weight", weight}, {"bias", bias}});
   const auto problem = ConvProblem::transposed(op, input.shape(), weight.shape(), options);
   check_bias(op, bias, problem.in_channels);
   return backward_input(problem, input, weight, bias, autograd::weight_use(weight));

@@ -18,6 +18,7 @@ Tensor masked(const Tensor& x, double p, PhiloxState state) {
 
 Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   if (!(p >= 0 && p <= 1)) fail("dropout: p expected from 0 to 1, got ", p);
+  check_defined("dropout", {{"input", x}});
   if (!training || p == 0) return x;
   return masked(x, p, generator.reserve(static_cast<uint64_t>(x.numel())));
 }

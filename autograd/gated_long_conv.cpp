@@ -30,11 +30,11 @@ struct Problem {
   static Problem make(const Grads& in) {
     const Tensor &projections = in[kProjections], &short_weight = in[kShortWeight], &filter = in[kFilter];
     check_floating(kOp, {{"projections", projections},
-                         {"projection_bias", in[kProjectionBias]},
+                         {"projection_bias", in[kProjectionBias], kOptional},
                          {"short_weight", short_weight},
-                         {"short_bias", in[kShortBias]},
+                         {"short_bias", in[kShortBias], kOptional},
                          {"filter", filter},
-                         {"skip", in[kSkip]}});
+                         {"skip", in[kSkip], kOptional}});
     if (projections.rank() != 3 || projections.size(2) % 3 != 0) {
       fail(kOp, ": projections expect [B, L, 3 D], got ", projections.shape());
     }

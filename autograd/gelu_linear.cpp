@@ -19,11 +19,11 @@ using Grads = std::vector<Tensor>;
 }  // namespace
 
 Tensor gelu_linear(const Tensor& input, const Tensor& bias, const Tensor& weight, GeluForm form) {
+  check_floating("gelu_linear", {{"input", input}, {"bias", bias}, {"weight", weight}});
   if (input.rank() == 0 || weight.rank() != 2 || input.size(-1) != weight.size(1)) {
     fail("gelu_linear: input and weight expected [..., in] and [out, in], got ", input.shape(), " and ",
          weight.shape());
   }
-  check_floating("gelu_linear", {{"input", input}, {"bias", bias}, {"weight", weight}});
   if (bias.shape() != Shape{input.size(-1)}) {
     fail("gelu_linear: bias expected shape ", Shape{input.size(-1)}, ", got ", bias.shape());
   }

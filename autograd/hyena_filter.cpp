@@ -36,6 +36,7 @@ Tensor bias_sine(const Tensor& x, const Tensor& bias, const Tensor& frequency) {
 }
 
 Tensor decay_window(const Tensor& x, const Tensor& time, const Tensor& decay, double shift) {
+  check_defined("decay_window", {{"input", x}, {"time", time}, {"decay", decay}});
   return windowed({time.detach(), decay.detach(), shift}, x);
 }
 

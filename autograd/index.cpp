@@ -52,11 +52,13 @@ Tensor without_gradient_of_row(const Tensor& weight, int64_t row) {
 
 namespace {
 void check_vector(const char* op, const Tensor& index) {
+  check_defined(op, {{"index", index}});
   if (index.rank() != 1) fail(op, ": index expected one axis, got ", index.describe());
 }
 }  // namespace
 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
+  check_defined("index_select", {{"input", x}});
   check_vector("index_select", index);
   normalize_axis("index_select", dim, x.rank());
   return select_slices("index_select", x, dim, index);
@@ -64,8 +66,8 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
 
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
   constexpr const char* op = "index_add";
-  check_vector(op, index);
   check_same_dtype_and_device(op, {{"input", x}, {"source", source}});
+  check_vector(op, index);
   const int axis = normalize_axis(op, dim, x.rank());
   Shape expected = x.shape();
   expected[axis] = index.numel();
@@ -76,7 +78,8 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
 }
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
-  return record("gather", {x}, ops::gather(x, dim, index),
+  const Tensor y = ops::gather(x, dim, index);
+  return record("gather", {x}, y,
                 [=, at = SavedTensor(index), shape = x.shape()](const Tensor& g, const BackwardContext& context) {
                   return Grads{add_elements(g, dim, at.unpack(context), shape)};
                 });
@@ -89,6 +92,7 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
 
 Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int64_t> padding_idx) {
   constexpr const char* op = "embedding";
+  check_defined(op, {{"indices", indices}, {"weight", weight}});
   if (weight.rank() != 2) fail(op, ": weight expected [entries, width], got ", weight.describe());
   Tensor rows = weight;
   if (padding_idx) {
@@ -104,6 +108,7 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int6
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  check_defined("masked_fill", {{"input", x}, {"mask", mask}});
   if (broadcast_shapes("masked_fill", x.shape(), mask.shape()) != x.shape()) {
     fail("masked_fill: mask expected to broadcast over ", x.shape(), ", got ", mask.shape());
   }

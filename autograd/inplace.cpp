@@ -32,6 +32,7 @@ void refuse_recorded_source(const char* op, const Tensor& source) {
 }  // namespace
 
 const Tensor& Tensor::copy_(const Tensor& source) const {
+  check_defined("copy_", {{"self", *this}, {"source", source}});
   refuse_recorded_source("copy_", source);
   const Tensor wide = view::expand(source, shape(), "copy_");
   begin_change("copy_", *this);
@@ -47,8 +48,8 @@ const Tensor& Tensor::fill_(const Scalar& value) const {
 }
 
 const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
-  refuse_recorded_source("add_", other);
   check_same_dtype_and_device("add_", {{"self", *this}, {"other", other}});
+  refuse_recorded_source("add_", other);
   const Tensor scaled = alpha == 1 ? other : ops::unary(UnaryOp::Scale, other, {alpha}, "add_");
   const Tensor sum = ops::binary(BinaryOp::Add, *this, view::expand(scaled, shape(), "add_"));
   begin_change("add_", *this);

@@ -44,6 +44,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_defined("matmul", {{"input", a}, {"other", b}});
   if (a.rank() == 0 || b.rank() == 0) {
     fail("matmul: operands expected at least one axis, got ", a.describe(), " and ", b.describe());
   }
@@ -55,6 +56,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  check_defined("linear", {{"input", input}, {"weight", weight}});
   if (input.rank() == 0 || weight.rank() != 2 || input.size(-1) != weight.size(1)) {
     fail("linear: input and weight expected [..., in] and [out, in], got ", input.shape(), " and ", weight.shape());
   }

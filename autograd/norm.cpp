@@ -63,7 +63,7 @@ void check_shape(const char* op, const char* argument, const Tensor& t, const Sh
 /// Layer, group and instance normalisation; `parameters` is the shape of weight and bias.
 Tensor row_norm(const char* op, const RowNormProblem& problem, const Shape& parameters, const Tensor& input,
                 const Tensor& weight, const Tensor& bias) {
-  check_floating(op, {{"input", input}, {"weight", weight}, {"bias", bias}});
+  check_floating(op, {{"input", input}, {"weight", weight, kOptional}, {"bias", bias, kOptional}});
   check_shape(op, "weight", weight, parameters);
   check_shape(op, "bias", bias, parameters);
   const NormResult result = ops::row_norm_forward(problem, input, weight, bias);
@@ -90,6 +90,7 @@ Tensor row_norm(const char* op, const RowNormProblem& problem, const Shape& para
 Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, const BatchNormOptions& options) {
   constexpr const char* op = "batch_norm";
+  check_defined(op, {{"input", input}});
   if (input.rank() < 2) fail(op, ": input expects at least 2 axes [N, C, ...], got ", input.shape());
   const Shape parameters{input.size(1)};
   check_shape(op, "weight", weight, parameters);
@@ -128,6 +129,7 @@ Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor&
 Tensor layer_norm(const Tensor& input, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
                   double eps) {
   constexpr const char* op = "layer_norm";
+  check_defined(op, {{"input", input}});
   const int added = input.rank() - normalized_shape.rank();
   bool fits = added >= 0 && !normalized_shape.empty();
   int64_t rows = 1;
@@ -161,6 +163,7 @@ Tensor group_norm(const char* op, int64_t groups, const Tensor& input, const Ten
 
 Tensor group_norm(const Tensor& input, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {
   constexpr const char* op = "group_norm";
+  check_defined(op, {{"input", input}});
   if (input.rank() < 2) fail(op, ": input expects at least 2 axes [N, C, ...], got ", input.shape());
   if (num_groups < 1 || input.size(1) % num_groups != 0) {
     fail(op, ": num_groups expects a divisor of the ", input.size(1), " channels of input ", input.shape(), ", got ",
@@ -171,6 +174,7 @@ Tensor group_norm(const Tensor& input, int64_t num_groups, const Tensor& weight,
 
 Tensor instance_norm(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps) {
   constexpr const char* op = "instance_norm";
+  check_defined(op, {{"input", input}});
   if (input.rank() < 3) fail(op, ": input expects at least 3 axes [N, C, spatial...], got ", input.shape());
   return group_norm(op, input.size(1), input, weight, bias, eps);
 }

@@ -17,10 +17,10 @@ Tensor pad_backward(const Tensor& g, const Shape& shape, const IntList& amounts,
 }  // namespace
 
 Tensor pad(const Tensor& x, const IntList& amounts, PadMode mode, const Scalar& value) {
-  return record("pad", {x}, ops::pad(x, amounts, mode, value),
-                [=, shape = x.shape()](const Tensor& g, const BackwardContext&) {
-                  return std::vector<Tensor>{pad_backward(g, shape, amounts, mode)};
-                });
+  const Tensor y = ops::pad(x, amounts, mode, value);
+  return record("pad", {x}, y, [=, shape = x.shape()](const Tensor& g, const BackwardContext&) {
+    return std::vector<Tensor>{pad_backward(g, shape, amounts, mode)};
+  });
 }
 
 }  // namespace halo

@@ -19,6 +19,7 @@ using autograd::SavedTensor;
 using Grads = std::vector<Tensor>;
 
 ResidualNormProblem checked_problem(const char* op, const Tensor& input, const Tensor& residual, double eps) {
+  check_defined(op, {{"input", input}});
   if (input.rank() == 0) fail(op, ": input expects at least one axis, got ", input.describe());
   if (residual.defined() && residual.shape() != input.shape()) {
     fail(op, ": residual expects shape ", input.shape(), ", got ", residual.shape());

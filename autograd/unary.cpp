@@ -67,7 +67,10 @@ Tensor shift(const Tensor& x, double summand) { return unary("shift", UnaryOp::S
 Tensor operator+(const Tensor& a, double b) { return unary("add", UnaryOp::Shift, a, {b}); }
 Tensor operator-(const Tensor& a, double b) { return unary("sub", UnaryOp::Shift, a, {-b}); }
 Tensor operator*(const Tensor& a, double b) { return unary("mul", UnaryOp::Scale, a, {b}); }
-Tensor operator/(const Tensor& a, double b) { return a / full({}, b, a.options()); }
+Tensor operator/(const Tensor& a, double b) {
+  check_defined("div", {{"input", a}});
+  return a / full({}, b, a.options());
+}
 Tensor operator+(double a, const Tensor& b) { return b + a; }
 Tensor operator-(double a, const Tensor& b) { return unary("sub", UnaryOp::Scale, b, {-1}) + a; }
 Tensor operator*(double a, const Tensor& b) { return b * a; }

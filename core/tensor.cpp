@@ -176,7 +176,20 @@ Tensor from_memory(void* data, const Shape& shape, const TensorOptions& options,
   return Tensor(std::move(storage), options.dtype, shape, contiguous_strides(shape), 0);
 }
 
+void check_defined(const char* op, std::initializer_list<NamedTensor> operands) {
+  for (const NamedTensor& t : operands) {  // NOLINT(clang-analyzer-core.NullDereference): a list that exists
+    if (!t.optional && !t.tensor.defined()) fail(op, ": ", t.name, " is undefined");
+  }
+}
+
+void check_all_defined(const char* op, const std::vector<Tensor>& tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) fail(op, ": tensor ", i, " is undefined");
+  }
+}
+
 void check_same_dtype_and_device(const char* op, std::initializer_list<NamedTensor> operands) {
+  check_defined(op, operands);
   const NamedTensor* first = nullptr;
   bool agree = true;
   for (const NamedTensor& t : operands) {  // NOLINT(clang-analyzer-core.NullDereference): a list that exists

@@ -222,11 +222,18 @@ Tensor from_memory(void* data, const Shape& shape, const TensorOptions& options,
 /// Prints values (edges of long axes), shape and dtype.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-/// @throws ArgumentError listing dtype and device of every operand unless all agree. Undefined operands are skipped.
+/// An argument of a function as its errors name it. One that is `kOptional` may be undefined.
 struct NamedTensor {
   const char* name;
   const Tensor& tensor;
+  bool optional = false;
 };
+inline constexpr bool kOptional = true;
+/// @throws ArgumentError ("conv2d: weight is undefined") where an operand that is not optional is undefined.
+void check_defined(const char* op, std::initializer_list<NamedTensor> operands);
+/// The same for a list, whose members are called "tensor 0" and so on.
+void check_all_defined(const char* op, const std::vector<Tensor>& tensors);
+/// As check_defined, and lists dtype and device of every operand unless all agree.
 void check_same_dtype_and_device(const char* op, std::initializer_list<NamedTensor> operands);
 /// The same, and that the dtype is a floating one.
 void check_floating(const char* op, std::initializer_list<NamedTensor> operands);

@@ -42,6 +42,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check_defined("where", {{"condition", condition}});
   check_same_dtype_and_device("where", {{"a", a}, {"b", b}});
   if (condition.dtype() != DType::Bool || !(condition.device() == a.device())) {
     fail("where: condition expected bool on ", a.device(), ", got ", condition.describe());

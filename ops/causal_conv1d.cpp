@@ -33,7 +33,8 @@ void check(const char* op, const char* argument, const Tensor& t, const Shape& s
 
 /// Checked and dense, weight as [C, K].
 CausalConv1dTensors checked(const char* op, const CausalConv1dProblem& p, const CausalConv1dTensors& t) {
-  check_floating(op, {{"input", t.x}, {"weight", t.weight}, {"bias", t.bias}, {"initial_state", t.state}});
+  check_floating(
+      op, {{"input", t.x}, {"weight", t.weight}, {"bias", t.bias, kOptional}, {"initial_state", t.state, kOptional}});
   check(op, "input", t.x, p.x_shape());
   if (t.weight.numel() != p.channels * p.kernel) {
     fail(op, ": weight expects ", Shape{p.channels, p.kernel}, ", got ", t.weight.shape());
@@ -61,8 +62,9 @@ CausalConv1dTensors causal_conv1d_backward(const CausalConv1dProblem& problem, c
                                            const CausalConv1dResult& grads, const CausalConv1dWanted& wanted) {
   constexpr const char* op = "causal_conv1d_backward";
   const CausalConv1dTensors dense = checked(op, problem, operands);
-  check_same_dtype_and_device(op,
-                              {{"input", dense.x}, {"grad_output", grads.y}, {"grad_final_state", grads.final_state}});
+  check_same_dtype_and_device(
+      op,
+      {{"input", dense.x}, {"grad_output", grads.y, kOptional}, {"grad_final_state", grads.final_state, kOptional}});
   check(op, "grad_output", grads.y, problem.x_shape());
   check(op, "grad_final_state", grads.final_state, problem.state_shape());
   const auto result = [&](bool want, const Shape& shape) { return want ? empty(shape, dense.x.options()) : Tensor(); };

@@ -7,6 +7,7 @@ namespace halo::ops {
 
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   if (tensors.empty()) fail("cat: tensors expected at least one, got none");
+  check_all_defined("cat", tensors);
   const Tensor& first = tensors.front();
   const int axis = normalize_axis("cat", dim, first.rank());
   Shape shape = first.shape();

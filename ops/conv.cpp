@@ -27,7 +27,7 @@ WeightUse use_of(const Tensor& dense, const Tensor& w, WeightUse use) {
 Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Activation& activation, WeightUse use) {
   constexpr const char* op = "conv_forward";
-  check_same_dtype_and_device(op, {{"input", x}, {"weight", w}, {"bias", bias}});
+  check_same_dtype_and_device(op, {{"input", x}, {"weight", w}, {"bias", bias, kOptional}});
   check_shape(op, "input", x, problem.x_shape());
   check_shape(op, "weight", w, problem.w_shape());
   check_bias(op, bias, problem.out_channels);
@@ -41,7 +41,7 @@ Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w
 Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Tensor& w, const Tensor& bias,
                            WeightUse use) {
   constexpr const char* op = "conv_backward_input";
-  check_same_dtype_and_device(op, {{"grad_output", g}, {"weight", w}, {"bias", bias}});
+  check_same_dtype_and_device(op, {{"grad_output", g}, {"weight", w}, {"bias", bias, kOptional}});
   check_shape(op, "grad_output", g, problem.y_shape());
   check_shape(op, "weight", w, problem.w_shape());
   check_bias(op, bias, problem.in_channels);

@@ -16,7 +16,8 @@ Shape without_classes(Shape shape) {
 /// Checks everything but the labels, which the backend reads; returns them dense and as int64.
 Tensor checked_target(const char* op, const ClassLoss& options, const Tensor& x, const Tensor& target,
                       const Tensor& weight) {
-  check_floating(op, {{"input", x}, {"weight", weight}});
+  check_defined(op, {{"target", target}});
+  check_floating(op, {{"input", x}, {"weight", weight, kOptional}});
   if (x.rank() < 2) fail(op, ": input expected [N, C] or [N, C, d...], got ", x.describe());
   if (target.shape() != without_classes(x.shape())) {
     fail(op, ": target expected shape ", without_classes(x.shape()), " (input ", x.shape(), "), got ", target.shape());

@@ -7,6 +7,7 @@
 namespace halo::ops {
 
 Tensor cumsum(const Tensor& x, int64_t dim, bool reverse) {
+  check_defined("cumsum", {{"input", x}});
   const int axis = normalize_axis("cumsum", dim, x.rank());
   if (x.dtype() == DType::UInt8 || x.dtype() == DType::Bool) {
     fail("cumsum: not implemented for ", name(x.dtype()), "; convert first");

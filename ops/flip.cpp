@@ -8,6 +8,7 @@
 namespace halo::ops {
 
 Tensor flip(const Tensor& x, const Shape& dims) {
+  check_defined("flip", {{"input", x}});
   Shape axes;
   for (int64_t dim : dims) {
     const int axis = normalize_axis("flip", dim, x.rank());

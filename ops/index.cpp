@@ -24,6 +24,7 @@ void check_lines(const char* op, const Shape& shape, int axis, const Tensor& ind
 }  // namespace
 
 Tensor index_tensor(const char* op, const char* argument, const Tensor& index, Device device) {
+  check_defined(op, {{argument, index}});
   const DType dtype = index.dtype();
   const bool integer = dtype == DType::Int64 || dtype == DType::Int32 || dtype == DType::UInt8;
   if (!integer || index.device() != device) {
@@ -61,6 +62,7 @@ Tensor index_add(const char* op, const Tensor& g, int64_t dim, const Tensor& ind
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index) {
   constexpr const char* op = "gather";
+  check_defined(op, {{"input", x}});
   const int axis = normalize_axis(op, dim, x.rank());
   const Tensor at = index_tensor(op, "index", index, x.device());
   check_lines(op, x.shape(), axis, at);
@@ -85,7 +87,8 @@ Tensor scatter_add(const Tensor& g, int64_t dim, const Tensor& index, const Shap
 
 Tensor one_hot(const Tensor& index, int64_t classes) {
   if (classes < 0) fail("one_hot: num_classes expected 0 or more, got ", classes);
-  const Tensor at = index_tensor("one_hot", "index", index, index.device());
+  check_defined("one_hot", {{"indices", index}});
+  const Tensor at = index_tensor("one_hot", "indices", index, index.device());
   if (at.device().is_cpu()) cpu::check_indices("one_hot", at, classes);
   const Tensor each = arange(classes, {.dtype = DType::Int64, .device = index.device()});
   return convert(binary(BinaryOp::Equal, view::unsqueeze(at, -1), each), DType::Int64, index.device());

@@ -13,12 +13,12 @@ void check(const char* op, const char* argument, const Tensor& t, const Shape& s
 
 /// Checks what is there, and makes it dense.
 LongConvTensors checked(const char* op, const LongConvProblem& p, const LongConvTensors& t, const Tensor& g) {
-  check_floating(op, {{"input", t.x},
-                      {"weight", t.weight},
-                      {"skip", t.skip},
-                      {"gate_in", t.gate_in},
-                      {"gate_out", t.gate_out},
-                      {"grad_output", g}});
+  check_floating(op, {{"input", t.x, kOptional},
+                      {"weight", t.weight, kOptional},
+                      {"skip", t.skip, kOptional},
+                      {"gate_in", t.gate_in, kOptional},
+                      {"gate_out", t.gate_out, kOptional},
+                      {"grad_output", g, kOptional}});
   const Shape sequences{p.batch, p.channels, p.length};
   check(op, "input", t.x, sequences);
   check(op, "weight", t.weight, {p.channels, p.kernel});
@@ -30,16 +30,11 @@ LongConvTensors checked(const char* op, const LongConvProblem& p, const LongConv
   return {dense(t.x), dense(t.weight), dense(t.skip), dense(t.gate_in), dense(t.gate_out)};
 }
 
-void need(const char* op, const char* argument, const Tensor& t) {
-  if (!t.defined()) fail(op, ": ", argument, " expected for this result, got an undefined tensor");
-}
-
 }  // namespace
 
 Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& operands, LongConvMethod method,
                          WeightUse use, const char* op) {
-  need(op, "input", operands.x);
-  need(op, "weight", operands.weight);
+  check_defined(op, {{"input", operands.x}, {"weight", operands.weight}});
   const LongConvTensors dense = checked(op, problem, operands, {});
   const auto same_memory = [](const Tensor& a, const Tensor& b) { return !a.defined() || a.storage() == b.storage(); };
   const bool copied =
@@ -53,14 +48,14 @@ Tensor long_conv_forward(const LongConvProblem& problem, const LongConvTensors& 
 LongConvTensors long_conv_backward(const LongConvProblem& problem, const LongConvTensors& operands, const Tensor& g,
                                    const LongConvWanted& wanted, LongConvMethod method) {
   constexpr const char* op = "long_conv_backward";
-  need(op, "grad_output", g);
+  check_defined(op, {{"grad_output", g}});
   const LongConvTensors dense = checked(op, problem, operands, g);
   const bool needs_x = wanted.weight || wanted.skip || wanted.gate_in || wanted.gate_out;
   const bool needs_weight = wanted.x || wanted.gate_in || wanted.gate_out;
-  if (needs_x) need(op, "input", dense.x);
-  if (needs_weight) need(op, "weight", dense.weight);
-  if (wanted.gate_in) need(op, "gate_in", dense.gate_in);
-  if (wanted.gate_out) need(op, "gate_out", dense.gate_out);
+  check_defined(op, {{"input", dense.x, !needs_x},
+                     {"weight", dense.weight, !needs_weight},
+                     {"gate_in", dense.gate_in, !wanted.gate_in},
+                     {"gate_out", dense.gate_out, !wanted.gate_out}});
   const auto result = [&](bool want, const Shape& shape) { return want ? empty(shape, g.options()) : Tensor(); };
   const LongConvTensors grads{result(wanted.x, g.shape()), result(wanted.weight, {problem.channels, problem.kernel}),
                               result(wanted.skip, {problem.channels}), result(wanted.gate_in, g.shape()),

@@ -102,7 +102,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_floating("linear", {{"input", x}, {"weight", weight}, {"bias", bias}});
+  check_floating("linear", {{"input", x}, {"weight", weight}, {"bias", bias, kOptional}});
   if (x.rank() != 2 || weight.rank() != 2 || x.size(1) != weight.size(1)) {
     fail("linear: input and weight expected [rows, in] and [out, in], got ", x.shape(), " and ", weight.shape());
   }

@@ -58,6 +58,7 @@ void draw_without_replacement(const double* row, int64_t classes, int64_t sample
 }  // namespace
 
 Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Generator& generator) {
+  check_defined("multinomial", {{"weights", weights}});
   if (!is_floating_point(weights.dtype()) || weights.rank() < 1 || weights.rank() > 2) {
     fail("multinomial: weights expected [classes] or [rows, classes] of a floating dtype, got ", weights.describe());
   }

@@ -53,9 +53,11 @@ void write_back(const Tensor& computed, const Tensor& target) {
 NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, const Tensor& weight,
                               const Tensor& bias, const Tensor& running_mean, const Tensor& running_var) {
   constexpr const char* op = "batch_norm";
-  check_floating(
-      op,
-      {{"input", x}, {"weight", weight}, {"bias", bias}, {"running_mean", running_mean}, {"running_var", running_var}});
+  check_floating(op, {{"input", x},
+                      {"weight", weight, kOptional},
+                      {"bias", bias, kOptional},
+                      {"running_mean", running_mean, kOptional},
+                      {"running_var", running_var, kOptional}});
   check_batch_norm(op, problem, x);
   check_channels(op, "weight", weight, problem.channels);
   check_channels(op, "bias", bias, problem.channels);
@@ -85,7 +87,7 @@ NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, 
 NormGrads batch_norm_backward(const BatchNormProblem& problem, const Tensor& g, const Tensor& x, const Tensor& weight,
                               const Tensor& mean, const Tensor& rstd, const NormWanted& wanted) {
   constexpr const char* op = "batch_norm_backward";
-  check_same_dtype_and_device(op, {{"grad_output", g}, {"input", x}, {"weight", weight}});
+  check_same_dtype_and_device(op, {{"grad_output", g}, {"input", x}, {"weight", weight, kOptional}});
   check_batch_norm(op, problem, x);
   check_batch_norm(op, problem, g);
   check_channels(op, "weight", weight, problem.channels);
@@ -114,7 +116,7 @@ void check_row_norm(const char* op, const RowNormProblem& p, const Tensor& x) {
 
 NormResult row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   constexpr const char* op = "row_norm";
-  check_same_dtype_and_device(op, {{"input", x}, {"weight", weight}, {"bias", bias}});
+  check_same_dtype_and_device(op, {{"input", x}, {"weight", weight, kOptional}, {"bias", bias, kOptional}});
   check_row_norm(op, problem, x);
   check_channels(op, "weight", weight, problem.channels());
   check_channels(op, "bias", bias, problem.channels());
@@ -130,7 +132,7 @@ NormResult row_norm_forward(const RowNormProblem& problem, const Tensor& x, cons
 NormGrads row_norm_backward(const RowNormProblem& problem, const Tensor& g, const Tensor& x, const Tensor& weight,
                             const Tensor& mean, const Tensor& rstd, const NormWanted& wanted) {
   constexpr const char* op = "row_norm_backward";
-  check_same_dtype_and_device(op, {{"grad_output", g}, {"input", x}, {"weight", weight}});
+  check_same_dtype_and_device(op, {{"grad_output", g}, {"input", x}, {"weight", weight, kOptional}});
   check_row_norm(op, problem, x);
   check_row_norm(op, problem, g);
   check_channels(op, "weight", weight, problem.channels());

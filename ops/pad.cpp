@@ -62,6 +62,7 @@ Shape padded(Shape shape, const IntList& pad) {
 }  // namespace
 
 Tensor pad(const Tensor& x, const IntList& amounts, PadMode mode, const Scalar& value) {
+  check_defined("pad", {{"input", x}});
   const PadProblem problem = problem_of(x.shape(), amounts, mode);
   Tensor y = empty(padded(x.shape(), amounts), x.options());
   const Tensor dense_x = view::dense(x);

@@ -34,6 +34,7 @@ struct Plan {
 };
 
 Plan plan_of(const char* op, const Tensor& x, const Shape& dims, bool keepdim) {
+  check_defined(op, {{"input", x}});
   std::array<bool, kMaxRank> reduced{};
   for (int64_t dim : dims) reduced[static_cast<std::size_t>(normalize_axis(op, dim, x.rank()))] = true;
   if (dims.empty()) reduced.fill(true);

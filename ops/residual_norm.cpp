@@ -69,8 +69,11 @@ void run(const char* op, const ResidualNormProblem& p, const Tensor& t, void (*c
 }  // namespace
 
 ResidualNormResult residual_norm_forward(const ResidualNormProblem& p, const ResidualNormTensors& t, const char* op) {
-  check_floating(
-      op, {{"input", t.x}, {"input_bias", t.x_bias}, {"residual", t.residual}, {"weight", t.weight}, {"bias", t.bias}});
+  check_floating(op, {{"input", t.x},
+                      {"input_bias", t.x_bias, kOptional},
+                      {"residual", t.residual, kOptional},
+                      {"weight", t.weight, kOptional},
+                      {"bias", t.bias, kOptional}});
   check(op, "input", t.x, p.rows * p.length);
   check(op, "residual", t.residual, p.rows * p.length);
   check(op, "input_bias", t.x_bias, p.length);
@@ -90,7 +93,8 @@ ResidualNormResult residual_norm_forward(const ResidualNormProblem& p, const Res
 ResidualNormGrads residual_norm_backward(const ResidualNormProblem& p, const ResidualNormResult& r,
                                          const Tensor& weight, const Tensor& g_sum, const Tensor& g_y) {
   constexpr const char* op = "residual_norm_backward";
-  check_same_dtype_and_device(op, {{"sum", r.sum}, {"weight", weight}, {"grad_sum", g_sum}, {"grad_output", g_y}});
+  check_same_dtype_and_device(
+      op, {{"sum", r.sum}, {"weight", weight, kOptional}, {"grad_sum", g_sum, kOptional}, {"grad_output", g_y}});
   check(op, "grad_output", g_y, p.rows * p.length);
   check(op, "grad_sum", g_sum, p.rows * p.length);
   const auto row = [&] { return empty({p.length}, g_y.options()); };

@@ -9,6 +9,7 @@ namespace {
 
 /// x with `dim` last, dense; a rank of 0 becomes one element.
 Tensor rows_of(const char* op, const Tensor& x, int64_t dim) {
+  check_defined(op, {{"input", x}});
   if (x.rank() == 0) return view::reshape(x, {1});
   return view::dense(view::transpose(x, normalize_axis(op, dim, x.rank()), -1));
 }
@@ -42,6 +43,7 @@ SortResult topk(const Tensor& x, int64_t k, int64_t dim, bool largest) {
 }
 
 Tensor arg_extreme(const char* op, const Tensor& x, bool largest, std::optional<int64_t> dim, bool keepdim) {
+  check_defined(op, {{"input", x}});
   const Tensor rows = dim ? rows_of(op, x, *dim) : view::reshape(x, {x.numel()});
   Shape shape = rows.shape();
   if (shape.back() == 0) fail(op, ": input expected at least one element to choose from, got ", x.describe());

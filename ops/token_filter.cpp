@@ -19,7 +19,8 @@ TokenFilterTensors checked(const char* op, const TokenFilterProblem& p, const To
          p.parts);
   }
   if (p.width() > INT32_MAX) fail(op, ": width expects at most 2^31 - 1, got ", p.width());
-  check_floating(op, {{"input", t.x}, {"input_bias", t.x_bias}, {"weight", t.weight}, {"bias", t.bias}});
+  check_floating(
+      op, {{"input", t.x}, {"input_bias", t.x_bias, kOptional}, {"weight", t.weight}, {"bias", t.bias, kOptional}});
   check(op, "input", t.x, {p.batch, p.length, p.width()});
   check(op, "input_bias", t.x_bias, {p.width()});
   check(op, "weight", t.weight, {p.width(), p.kernel});

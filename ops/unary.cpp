@@ -6,7 +6,7 @@
 namespace halo::ops {
 
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params, const char* name) {
-  if (!is_floating_point(x.dtype())) fail(name, ": input expected a floating dtype, got ", x.describe());
+  check_floating(name, {{"input", x}});
   Tensor y = empty(x.shape(), x.options());
   run_backend<HalfKernels::Cuda>(name, x.device(), cpu::unary, cuda::unary, op, params, x, writes(y));
   return y;
