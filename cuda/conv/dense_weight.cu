@@ -1,5 +1,6 @@
 // Weight gradients of dense convolutions: plan, accumulate (dense_weight.cuh), add the splits in order. Operands whose
-// rows are no whole 16 bytes are copied to such that are, with zeros behind them, where that is faster.
+// rows are no whole 16 bytes are copied to such that are, with zeros behind them, where that is faster; the rows of
+// small images to rows that several images share.
 // Infinity and NaN come out as plain float32 gives them; elements that they reach are summed without tensor cores.
 //
 // Limits: see dense_weight.cuh. Hopper only. Groups need at least 8 channels on each side: below that most of a 64x8
@@ -96,27 +97,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Rows of `width` words as rows of `pitch`, a multiple of 4, with zeros behind them.
+/// Rows of the copies that images share: each image's row of `width` words begins at a multiple of `pitch`.
+struct SharedRows {
+  int width;
+  int64_t images;              ///< of the batch; the last copies may have places for more
+  FastDivide together, pitch;  ///< images of a copy's row; words from one to the next
+  FastDivide rows, row_quads;  ///< rows of an image; 16-byte pieces of a copy's row
+};
+
+/// Copies rows, with zeros between and behind them.
 __global__ void __launch_bounds__(kThreads)
-    pad_rows(const float* from, float4* to, int64_t quads, int width, const __grid_constant__ FastDivide row_quads) {
+    copy_rows(const float* from, float4* to, int64_t quads, const __grid_constant__ SharedRows shared) {
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < quads; i += int64_t{gridDim.x} * kThreads) {
-    uint32_t quad;
-    const int64_t row = row_quads.divide(static_cast<uint32_t>(i), quad);
-    const int column = static_cast<int>(quad) * 4;
-    const float* own = from + row * width + column;
-    float4 value;
-    value.x = column < width ? own[0] : 0.0f;
-    value.y = column + 1 < width ? own[1] : 0.0f;
-    value.z = column + 2 < width ? own[2] : 0.0f;
-    value.w = column + 3 < width ? own[3] : 0.0f;
-    to[i] = value;
+    uint32_t quad, row;
+    const int64_t first = int64_t{shared.together.divisor} *
+                          shared.rows.divide(shared.row_quads.divide(static_cast<uint32_t>(i), quad), row);
+    float value[4];
+#pragma unroll
+    for (uint32_t word = 0; word < 4; ++word) {
+      uint32_t at;
+      const int64_t image = first + shared.pitch.divide(quad * 4 + word, at);
+      const bool real = static_cast<int>(at) < shared.width && image < shared.images;
+      value[word] = real ? from[(image * shared.rows.divisor + row) * shared.width + at] : 0.0f;
+    }
+    to[i] = {value[0], value[1], value[2], value[3]};
   }
 }
 
-/// How a problem runs: as it is, or on copies of its operands with rows of whole 16 bytes.
+/// How a problem runs: as it is, or on copies of its operands with rows of whole 16 bytes, which several images may
+/// share.
 struct Road {
   ConvProblem problem;
   DenseWeightPlan plan;
+  int64_t together = 1, pitch = 0;     ///< images of a row, and words from one to the next
   std::size_t x_copy = 0, y_copy = 0;  ///< bytes; 0: the operand as it is
 
   static std::size_t round_up(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -124,15 +137,28 @@ struct Road {
   std::size_t workspace_bytes() const { return partial_bytes() + x_copy + y_copy; }
 };
 
-/// The same sum over wider rows: the upstream gradient is zero there, and so is x.
-Road road_over_copies(const ConvProblem& problem, bool split, bool aligned, int multiprocessors) {
+/// Words from an image to its neighbour in the same row so that no window meets both, and `together` of them are whole
+/// 16 bytes.
+int64_t shared_pitch(const ConvProblem& p, int64_t together) {
+  const int64_t read = (p.output[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] - p.padding_before[2] + 1;
+  int64_t pitch = std::max({p.output[2], read, p.input[2] + std::max<int64_t>(p.padding_before[2], 0)});
+  while (pitch * together % 4 != 0) ++pitch;
+  return pitch;
+}
+
+/// The same sum over wider rows: the upstream gradient is zero in what is added, and so is x. With images side by side
+/// short rows become long ones: stages of long lines are cheaper.
+Road road_over_copies(const ConvProblem& problem, int64_t together, bool split, bool aligned, int multiprocessors) {
   constexpr double kBytesPerMs = 3e9, kLaunchMs = 0.003;
   Road road{problem, {}};
+  road.together = together;
+  road.pitch = shared_pitch(problem, together);
+  road.problem.batch = (problem.batch + together - 1) / together;
   double ms = 0;
   const auto widen = [&](int64_t& width, auto numel) -> std::size_t {
-    if (aligned && width % 4 == 0) return 0;
-    const auto before = static_cast<std::size_t>((road.problem.*numel)()) * sizeof(float);
-    width = (width + 3) / 4 * 4;
+    if (together == 1 && aligned && width % 4 == 0) return 0;
+    width = together == 1 ? (width + 3) / 4 * 4 : together * road.pitch;
+    const auto before = static_cast<std::size_t>((problem.*numel)()) * sizeof(float);
     const auto after = static_cast<std::size_t>((road.problem.*numel)()) * sizeof(float);
     ms += static_cast<double>(before + after) / kBytesPerMs + kLaunchMs;
     return Road::round_up(after);
@@ -162,9 +188,14 @@ const Road& road_for(const ConvProblem& problem, const ConvConfig& config) {
   const std::lock_guard lock(mutex);
   for (auto [entry, end] = roads.equal_range(hash); entry != end; ++entry)
     if (entry->second.first == key) return entry->second.second;
+  constexpr int64_t kMostShared = 160;  // words of a row that images share
   Road road{problem, plan_dense_weight(problem, key.split, key.aligned, key.multiprocessors)};
-  const Road copies = road_over_copies(problem, key.split, key.aligned, key.multiprocessors);
-  if (copies.plan.valid && (!road.plan.valid || copies.plan.milliseconds < road.plan.milliseconds)) road = copies;
+  for (int64_t together = 1; together == 1 || (together < 2 * problem.batch && problem.stride[2] == 1 &&
+                                               together * shared_pitch(problem, together) <= kMostShared);
+       together *= 2) {
+    const Road copies = road_over_copies(problem, together, key.split, key.aligned, key.multiprocessors);
+    if (copies.plan.valid && (!road.plan.valid || copies.plan.milliseconds < road.plan.milliseconds)) road = copies;
+  }
   return roads.emplace(hash, std::pair(key, road))->second.second;
 }
 
@@ -183,16 +214,20 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   return road_for(problem, config).plan.milliseconds;
 }
 
-/// The operand, or its copy with rows of `pitch` words, which it makes at `to`.
-const float* with_rows(const void* operand, int64_t numel, int64_t width, int64_t pitch, std::byte* to,
-                       std::size_t copy_bytes, cudaStream_t stream) {
+/// The operand, or its copy, which it makes at `to`.
+const float* with_rows(const void* operand, const Road& road, int64_t images, int64_t rows, int64_t width,
+                       int64_t copy_width, std::byte* to, std::size_t copy_bytes, cudaStream_t stream) {
   const auto* from = static_cast<const float*>(operand);
   if (copy_bytes == 0) return from;
-  const int64_t quads = numel / width * pitch / 4;
+  const int64_t quads = road.problem.batch * rows * copy_width / 4,
+                pitch = road.together == 1 ? copy_width : road.pitch;
+  const auto divide = [](int64_t by) { return FastDivide(static_cast<uint32_t>(by)); };
+  const SharedRows shared{static_cast<int>(width), images,       divide(road.together),
+                          divide(pitch),           divide(rows), divide(copy_width / 4)};
   constexpr int64_t kMostBlocks = 132 * 16;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>((quads + kThreads - 1) / kThreads, kMostBlocks));
-  launch("dense_weight rows", pad_rows, dim3(blocks), dim3(kThreads), 0, stream, from, reinterpret_cast<float4*>(to),
-         quads, static_cast<int>(width), FastDivide(static_cast<uint32_t>(pitch / 4)));
+  launch("dense_weight rows", copy_rows, dim3(blocks), dim3(kThreads), 0, stream, from, reinterpret_cast<float4*>(to),
+         quads, shared);
   return reinterpret_cast<const float*>(to);
 }
 
@@ -222,10 +257,10 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   auto* copies = static_cast<std::byte*>(operands.workspace) + road.partial_bytes();
   const auto* x = static_cast<const float*>(operands.x);
   const auto* y = static_cast<const float*>(operands.y);
-  const float* x_rows =
-      with_rows(x, problem.x_numel(), problem.input[2], road.problem.input[2], copies, road.x_copy, stream);
-  const float* y_rows = with_rows(y, problem.y_numel(), problem.output[2], road.problem.output[2], copies + road.x_copy,
-                                  road.y_copy, stream);
+  const float* x_rows = with_rows(x, road, problem.batch, problem.in_channels * problem.input[0] * problem.input[1],
+                                  problem.input[2], road.problem.input[2], copies, road.x_copy, stream);
+  const float* y_rows = with_rows(y, road, problem.batch, problem.out_channels * problem.output[0] * problem.output[1],
+                                  problem.output[2], road.problem.output[2], copies + road.x_copy, road.y_copy, stream);
   auto* partial = static_cast<double*>(operands.workspace);
   const auto& enqueue = plan.split ? accumulate<true> : accumulate<false>;
   enqueue(plan, plan.swapped ? y_rows : x_rows, plan.swapped ? x_rows : y_rows, partial, stream);

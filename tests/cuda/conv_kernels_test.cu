@@ -344,7 +344,10 @@ TEST_F(ConvKernels, SumWeightGradientsOverCopiesOfUnevenRows) {
   const ConvProblem cases[] = {
       ConvProblem::conv("test", {256, 128, 7, 7}, {128, 128, 3, 3}, {.padding = {1}}),
       ConvProblem::conv("test", {128, 96, 13, 13}, {160, 96, 5, 5}, {.padding = {2}}),
-      ConvProblem::conv("test", {256, 64, 9, 9}, {160, 64, 3, 3}, {.padding = {2}, .dilation = {2}})};
+      ConvProblem::conv("test", {256, 64, 9, 9}, {160, 64, 3, 3}, {.padding = {2}, .dilation = {2}}),
+      ConvProblem::conv("test", {131, 256, 14, 14}, {256, 256, 3, 3}, {.padding = {0}, .padding_after = {2}}),
+      ConvProblem::conv("test", {67, 64, 3, 5, 6}, {96, 64, 3, 3, 3}, {.padding = {1, 2, 1}}),
+      ConvProblem::transposed("test", {261, 128, 7, 7}, {128, 72, 2, 4}, {.padding = {0}})};
   const float nan = std::numeric_limits<float>::quiet_NaN();
   unsigned seed = 70;
   for (const ConvProblem& problem : cases) {
