@@ -76,13 +76,6 @@ Tensor conv_backward_weight(const ConvProblem& problem, const Tensor& x, const T
 
 namespace {
 
-/// What ops/ would find too, but not in the caller's words.
-void check_bias(const char* op, const Tensor& bias, int64_t channels) {
-  if (bias.defined() && bias.shape() != Shape{channels}) {
-    fail(op, ": bias expects shape ", Shape{channels}, " (one an output channel), got ", bias.shape());
-  }
-}
-
 void check_rank(const char* op, const Tensor& input, int rank) {
   if (input.rank() != rank + 2) fail(op, ": input expects ", rank + 2, " axes [N, C, spatial...], got ", input.shape());
 }
@@ -92,7 +85,7 @@ Tensor conv(const char* op, int rank, const Tensor& input, const Tensor& weight,
   check_floating(op, {{"input", input}, {"weight", weight}, {"bias", bias, kOptional}});
   check_rank(op, input, rank);
   const auto problem = ConvProblem::conv(op, input.shape(), weight.shape(), options);
-  check_bias(op, bias, problem.out_channels);
+  check_shape(op, "bias", bias, {problem.out_channels});
   if (autograd::should_record({input, weight, bias}) && !has_derivative_of_result(activation))
     return activate(conv_forward(problem, input, weight, bias), activation);
   return forward(problem, input, weight, bias, activation, autograd::weight_use(weight));
@@ -103,7 +96,7 @@ Tensor conv_transpose(const char* op, int rank, const Tensor& input, const Tenso
   check_floating(op, {{"input", input}, {"weight", weight}, {"bias", bias, kOptional}});
   check_rank(op, input, rank);
   const auto problem = ConvProblem::transposed(op, input.shape(), weight.shape(), options);
-  check_bias(op, bias, problem.in_channels);
+  check_shape(op, "bias", bias, {problem.in_channels});
   return backward_input(problem, input, weight, bias, autograd::weight_use(weight));
 }
 

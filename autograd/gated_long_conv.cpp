@@ -45,21 +45,15 @@ struct Problem {
       fail(kOp, ": short_weight expects [", width, ", 1, K] with K from 1 to ", TokenFilterProblem::kMaxKernel,
            ", got ", short_weight.shape());
     }
-    const auto check_vector = [](const char* argument, const Tensor& t, int64_t length) {
-      if (t.defined() && t.shape() != Shape{length}) {
-        fail(kOp, ": ", argument, " expects shape ", Shape{length}, ", got ", t.shape());
-      }
-    };
-    check_vector("projection_bias", in[kProjectionBias], width);
-    check_vector("short_bias", in[kShortBias], width);
-    check_vector("skip", in[kSkip], channels);
-    return {
-        {.batch = projections.size(0),
-         .length = projections.size(1),
-         .parts = 3,
-         .channels = channels,
-         .kernel = kernel},
-        LongConvProblem::make(kOp, {projections.size(0), channels, projections.size(1)}, filter.shape().vec(), true)};
+    check_shape(kOp, "projection_bias", in[kProjectionBias], {width});
+    check_shape(kOp, "short_bias", in[kShortBias], {width});
+    check_shape(kOp, "skip", in[kSkip], {channels});
+    return {{.batch = projections.size(0),
+             .length = projections.size(1),
+             .parts = 3,
+             .channels = channels,
+             .kernel = kernel},
+            LongConvProblem::make(kOp, {projections.size(0), channels, projections.size(1)}, filter.shape(), true)};
   }
 };
 

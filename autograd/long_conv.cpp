@@ -79,7 +79,7 @@ namespace {
 Tensor long_conv(const char* op, const Tensor& input, const Tensor& weight, const Tensor& skip,
                  const LongConvOptions& options) {
   check_defined(op, {{"input", input}, {"weight", weight}});
-  const auto problem = LongConvProblem::make(op, input.shape().vec(), weight.shape().vec(), options.causal);
+  const auto problem = LongConvProblem::make(op, input.shape(), weight.shape(), options.causal);
   const Form form{problem, options.method};
   const Tensor y = ops::long_conv_forward(problem, {input, weight, skip, options.gate_in, options.gate_out},
                                           options.method, autograd::weight_use(weight), op);

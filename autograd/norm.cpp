@@ -56,10 +56,6 @@ int64_t positions_of(const Shape& shape) {
   return positions;
 }
 
-void check_shape(const char* op, const char* argument, const Tensor& t, const Shape& expected) {
-  if (t.defined() && t.shape() != expected) fail(op, ": ", argument, " expects shape ", expected, ", got ", t.shape());
-}
-
 /// Layer, group and instance normalisation; `parameters` is the shape of weight and bias.
 Tensor row_norm(const char* op, const RowNormProblem& problem, const Shape& parameters, const Tensor& input,
                 const Tensor& weight, const Tensor& bias) {

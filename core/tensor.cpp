@@ -205,6 +205,12 @@ void check_same_dtype_and_device(const char* op, std::initializer_list<NamedTens
   fail(op, ": operands expected one dtype and one device, got ", text);
 }
 
+void check_shape(const char* op, const char* argument, const Tensor& tensor, const Shape& expected) {
+  if (tensor.defined() && tensor.shape() != expected) {
+    fail(op, ": ", argument, " expects shape ", expected, ", got ", tensor.shape());
+  }
+}
+
 void check_extents(const char* op, const Shape& shape) {
   for (const int64_t extent : shape) {
     if (extent < 0) fail(op, ": shape expected extents of 0 or more, got ", shape);

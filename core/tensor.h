@@ -237,6 +237,8 @@ void check_all_defined(const char* op, const std::vector<Tensor>& tensors);
 void check_same_dtype_and_device(const char* op, std::initializer_list<NamedTensor> operands);
 /// The same, and that the dtype is a floating one.
 void check_floating(const char* op, std::initializer_list<NamedTensor> operands);
+/// @throws ArgumentError where `tensor`, an argument of `op`, is defined and has another shape.
+void check_shape(const char* op, const char* argument, const Tensor& tensor, const Shape& expected);
 /// @throws ArgumentError where an extent is negative.
 void check_extents(const char* op, const Shape& shape);
 

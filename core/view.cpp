@@ -52,6 +52,8 @@ Tensor dense(const Tensor& t) {
   return result;
 }
 
+Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? dense(t) : t; }
+
 Shape infer_shape(const char* op, const Shape& shape, int64_t numel) {
   Shape result = shape;
   int64_t* unknown = nullptr;

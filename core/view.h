@@ -8,6 +8,8 @@ namespace halo::view {
 
 /// `tensor` itself where it is dense, else a dense copy.
 Tensor dense(const Tensor& tensor);
+/// The same of an argument that may be absent.
+Tensor dense_or_undefined(const Tensor& tensor);
 /// A view where the strides allow, else a view of a dense copy. One extent may be -1.
 Tensor reshape(const Tensor& tensor, const Shape& shape);
 Tensor flatten(const Tensor& tensor, int64_t start, int64_t end);

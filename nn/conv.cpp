@@ -52,6 +52,7 @@ PadMode pad_mode(PaddingMode mode) {
 
 /// `x` with the padding of its convolution put around it, in pad()'s order of axes (the last one first).
 Tensor padded(const char* op, const Tensor& x, const Tensor& weight, const halo::ConvOptions& options, PadMode mode) {
+  check_defined(op, {{"input", x}});
   const auto problem = ConvProblem::conv(op, x.shape(), weight.shape(), options);
   IntList amounts;
   for (std::size_t i = 3; i > static_cast<std::size_t>(3 - problem.rank); --i) {

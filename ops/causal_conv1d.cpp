@@ -27,23 +27,18 @@ CausalConv1dProblem CausalConv1dProblem::make(const char* op, const Shape& x_sha
 namespace ops {
 namespace {
 
-void check(const char* op, const char* argument, const Tensor& t, const Shape& shape) {
-  if (t.defined() && t.shape() != shape) fail(op, ": ", argument, " expects shape ", shape, ", got ", t.shape());
-}
-
 /// Checked and dense, weight as [C, K].
 CausalConv1dTensors checked(const char* op, const CausalConv1dProblem& p, const CausalConv1dTensors& t) {
   check_floating(
       op, {{"input", t.x}, {"weight", t.weight}, {"bias", t.bias, kOptional}, {"initial_state", t.state, kOptional}});
-  check(op, "input", t.x, p.x_shape());
+  check_shape(op, "input", t.x, p.x_shape());
   if (t.weight.numel() != p.channels * p.kernel) {
     fail(op, ": weight expects ", Shape{p.channels, p.kernel}, ", got ", t.weight.shape());
   }
-  check(op, "bias", t.bias, {p.channels});
-  check(op, "initial_state", t.state, p.state_shape());
-  const auto dense = [](const Tensor& tensor) { return tensor.defined() ? view::dense(tensor) : tensor; };
-  return {view::dense(t.x), view::dense(view::reshape(t.weight, {p.channels, p.kernel})), dense(t.bias),
-          dense(t.state)};
+  check_shape(op, "bias", t.bias, {p.channels});
+  check_shape(op, "initial_state", t.state, p.state_shape());
+  return {view::dense(t.x), view::dense(view::reshape(t.weight, {p.channels, p.kernel})),
+          view::dense_or_undefined(t.bias), view::dense_or_undefined(t.state)};
 }
 
 }  // namespace
@@ -65,14 +60,13 @@ CausalConv1dTensors causal_conv1d_backward(const CausalConv1dProblem& problem, c
   check_same_dtype_and_device(
       op,
       {{"input", dense.x}, {"grad_output", grads.y, kOptional}, {"grad_final_state", grads.final_state, kOptional}});
-  check(op, "grad_output", grads.y, problem.x_shape());
-  check(op, "grad_final_state", grads.final_state, problem.state_shape());
+  check_shape(op, "grad_output", grads.y, problem.x_shape());
+  check_shape(op, "grad_final_state", grads.final_state, problem.state_shape());
   const auto result = [&](bool want, const Shape& shape) { return want ? empty(shape, dense.x.options()) : Tensor(); };
   const CausalConv1dTensors into{result(wanted.x, problem.x_shape()),
                                  result(wanted.weight, {problem.channels, problem.kernel}),
                                  result(wanted.bias, {problem.channels}), result(wanted.state, problem.state_shape())};
-  const auto dense_or_undefined = [](const Tensor& t) { return t.defined() ? view::dense(t) : t; };
-  const CausalConv1dResult upstream{dense_or_undefined(grads.y), dense_or_undefined(grads.final_state)};
+  const CausalConv1dResult upstream{view::dense_or_undefined(grads.y), view::dense_or_undefined(grads.final_state)};
   run_backend<HalfKernels::Cuda>("causal_conv1d_backward", dense.x.device(), cpu::causal_conv1d_backward,
                                  cuda::causal_conv1d_backward, problem, dense, upstream, writes(into));
   CausalConv1dTensors shaped = into;

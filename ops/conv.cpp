@@ -7,16 +7,6 @@
 namespace halo::ops {
 namespace {
 
-void check_shape(const char* op, const char* argument, const Tensor& t, const Shape& expected) {
-  if (t.shape() != expected) fail(op, ": ", argument, " expects shape ", expected, ", got ", t.shape());
-}
-
-void check_bias(const char* op, const Tensor& bias, int64_t channels) {
-  if (bias.defined()) check_shape(op, "bias", bias, {channels});
-}
-
-Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
-
 /// A copy of the weight, made for one call, is not used again.
 WeightUse use_of(const Tensor& dense, const Tensor& w, WeightUse use) {
   return dense.storage() == w.storage() ? use : WeightUse::Once;
@@ -30,11 +20,11 @@ Tensor conv_forward(const ConvProblem& problem, const Tensor& x, const Tensor& w
   check_same_dtype_and_device(op, {{"input", x}, {"weight", w}, {"bias", bias, kOptional}});
   check_shape(op, "input", x, problem.x_shape());
   check_shape(op, "weight", w, problem.w_shape());
-  check_bias(op, bias, problem.out_channels);
+  check_shape(op, "bias", bias, {problem.out_channels});
   Tensor y = empty(problem.y_shape(), x.options());
-  const Tensor dense_x = view::dense(x), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
-  run_backend<HalfKernels::Cuda>("conv_forward", x.device(), cpu::conv_forward, cuda::conv_forward, problem, dense_x,
-                                 dense_w, dense_bias, activation, use_of(dense_w, w, use), writes(y));
+  const Tensor dense_x = view::dense(x), dense_w = view::dense(w), dense_bias = view::dense_or_undefined(bias);
+  run_backend<HalfKernels::Cuda>(op, x.device(), cpu::conv_forward, cuda::conv_forward, problem, dense_x, dense_w,
+                                 dense_bias, activation, use_of(dense_w, w, use), writes(y));
   return y;
 }
 
@@ -44,11 +34,11 @@ Tensor conv_backward_input(const ConvProblem& problem, const Tensor& g, const Te
   check_same_dtype_and_device(op, {{"grad_output", g}, {"weight", w}, {"bias", bias, kOptional}});
   check_shape(op, "grad_output", g, problem.y_shape());
   check_shape(op, "weight", w, problem.w_shape());
-  check_bias(op, bias, problem.in_channels);
+  check_shape(op, "bias", bias, {problem.in_channels});
   Tensor x = empty(problem.x_shape(), g.options());
-  const Tensor dense_g = view::dense(g), dense_w = view::dense(w), dense_bias = dense_or_undefined(bias);
-  run_backend<HalfKernels::Cuda>("conv_backward_input", g.device(), cpu::conv_backward_input, cuda::conv_backward_input,
-                                 problem, dense_g, dense_w, dense_bias, use_of(dense_w, w, use), writes(x));
+  const Tensor dense_g = view::dense(g), dense_w = view::dense(w), dense_bias = view::dense_or_undefined(bias);
+  run_backend<HalfKernels::Cuda>(op, g.device(), cpu::conv_backward_input, cuda::conv_backward_input, problem, dense_g,
+                                 dense_w, dense_bias, use_of(dense_w, w, use), writes(x));
   return x;
 }
 
@@ -59,8 +49,8 @@ Tensor conv_backward_weight(const ConvProblem& problem, const Tensor& x, const T
   check_shape(op, "grad_output", g, problem.y_shape());
   Tensor w = empty(problem.w_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_g = view::dense(g);
-  run_backend<HalfKernels::Cuda>("conv_backward_weight", x.device(), cpu::conv_backward_weight,
-                                 cuda::conv_backward_weight, problem, dense_x, dense_g, writes(w));
+  run_backend<HalfKernels::Cuda>(op, x.device(), cpu::conv_backward_weight, cuda::conv_backward_weight, problem,
+                                 dense_x, dense_g, writes(w));
   return w;
 }
 

@@ -31,8 +31,6 @@ Tensor checked_target(const char* op, const ClassLoss& options, const Tensor& x,
   return index_tensor(op, "target", target, x.device());
 }
 
-Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
-
 }  // namespace
 
 ClassLossResult cross_entropy(const char* op, const ClassLoss& options, const Tensor& x, const Tensor& target,
@@ -40,7 +38,7 @@ ClassLossResult cross_entropy(const char* op, const ClassLoss& options, const Te
   const Tensor labels = checked_target(op, options, x, target, weight);
   const Tensor loss = empty(labels.shape(), x.options()), counted = empty(labels.shape(), x.options());
   const Tensor lse = empty(labels.shape(), {.dtype = DType::Float64, .device = x.device()});
-  const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight);
+  const Tensor dense_x = view::dense(x), dense_weight = view::dense_or_undefined(weight);
   run_backend<HalfKernels::Cuda>("cross_entropy", x.device(), cpu::cross_entropy, cuda::cross_entropy, op, options,
                                  dense_x, labels, dense_weight, writes(loss), writes(lse), writes(counted));
   return {loss, lse, counted};
@@ -54,7 +52,7 @@ Tensor cross_entropy_backward(const char* op, const ClassLoss& options, const Te
     fail(op, ": grad_output and lse expected shape ", labels.shape(), ", got ", g.shape(), " and ", lse.shape());
   }
   const Tensor dx = empty(x.shape(), x.options());
-  const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight), up = view::dense(g);
+  const Tensor dense_x = view::dense(x), dense_weight = view::dense_or_undefined(weight), up = view::dense(g);
   run_backend<HalfKernels::Cuda>("cross_entropy_backward", x.device(), cpu::cross_entropy_backward,
                                  cuda::cross_entropy_backward, op, options, dense_x, labels, dense_weight, lse, up,
                                  writes(dx));

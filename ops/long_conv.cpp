@@ -7,10 +7,6 @@
 namespace halo::ops {
 namespace {
 
-void check(const char* op, const char* argument, const Tensor& t, const Shape& shape) {
-  if (t.defined() && t.shape() != shape) fail(op, ": ", argument, " expects shape ", shape, ", got ", t.shape());
-}
-
 /// Checks what is there, and makes it dense.
 LongConvTensors checked(const char* op, const LongConvProblem& p, const LongConvTensors& t, const Tensor& g) {
   check_floating(op, {{"input", t.x, kOptional},
@@ -20,14 +16,15 @@ LongConvTensors checked(const char* op, const LongConvProblem& p, const LongConv
                       {"gate_out", t.gate_out, kOptional},
                       {"grad_output", g, kOptional}});
   const Shape sequences{p.batch, p.channels, p.length};
-  check(op, "input", t.x, sequences);
-  check(op, "weight", t.weight, {p.channels, p.kernel});
-  check(op, "skip", t.skip, {p.channels});
-  check(op, "gate_in", t.gate_in, sequences);
-  check(op, "gate_out", t.gate_out, sequences);
-  check(op, "grad_output", g, sequences);
-  const auto dense = [](const Tensor& tensor) { return tensor.defined() ? view::dense(tensor) : tensor; };
-  return {dense(t.x), dense(t.weight), dense(t.skip), dense(t.gate_in), dense(t.gate_out)};
+  check_shape(op, "input", t.x, sequences);
+  check_shape(op, "weight", t.weight, {p.channels, p.kernel});
+  check_shape(op, "skip", t.skip, {p.channels});
+  check_shape(op, "gate_in", t.gate_in, sequences);
+  check_shape(op, "gate_out", t.gate_out, sequences);
+  check_shape(op, "grad_output", g, sequences);
+  using view::dense_or_undefined;
+  return {dense_or_undefined(t.x), dense_or_undefined(t.weight), dense_or_undefined(t.skip),
+          dense_or_undefined(t.gate_in), dense_or_undefined(t.gate_out)};
 }
 
 }  // namespace

@@ -6,14 +6,15 @@
 // may be shorter or longer than the input. Gates and the skip weight add no sizes of their own.
 #pragma once
 
+#include <halo/core/shape.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace halo {
 
-/// Sizes of one long convolution, checked. Plain data: copy it, compare it, hash it whole.
+/// Sizes of one long convolution, checked. Plain data: copy it, compare it.
 struct LongConvProblem {
   int64_t batch = 0;
   int64_t channels = 0;
@@ -23,8 +24,7 @@ struct LongConvProblem {
 
   /// The problem of x [B, H, L] and w [H, K]. `op` names the caller in messages.
   /// @throws ArgumentError naming the argument, its shape and what was expected.
-  static LongConvProblem make(const char* op, const std::vector<int64_t>& x_shape, const std::vector<int64_t>& w_shape,
-                              bool causal);
+  static LongConvProblem make(const char* op, const Shape& x_shape, const Shape& w_shape, bool causal);
 
   /// The tap that multiplies x[t] itself.
   int64_t center() const { return causal ? 0 : kernel / 2; }
@@ -41,8 +41,5 @@ struct LongConvProblem {
   /// One reproducible line: `long_conv x[16,768,8192] w[768,8192] causal`.
   std::string str() const;
 };
-
-/// Hash of the whole problem.
-std::size_t hash_value(const LongConvProblem& problem);
 
 }  // namespace halo

@@ -14,8 +14,6 @@ void check_channels(const char* op, const char* argument, const Tensor& t, int64
   }
 }
 
-Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
-
 Tensor empty_if(bool wanted, const Shape& shape, const Tensor& like) {
   return wanted ? empty(shape, like.options()) : Tensor();
 }
@@ -72,9 +70,9 @@ NormResult batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, 
   }
   const NormResult result{empty(x.shape(), x.options()), empty({problem.channels}, statistics_options(x)),
                           empty({problem.channels}, statistics_options(x))};
-  const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
-               dense_bias = dense_or_undefined(bias), mean = dense_or_undefined(running_mean),
-               var = dense_or_undefined(running_var);
+  const Tensor dense_x = view::dense(x), dense_weight = view::dense_or_undefined(weight),
+               dense_bias = view::dense_or_undefined(bias), mean = view::dense_or_undefined(running_mean),
+               var = view::dense_or_undefined(running_var);
   run_backend<HalfKernels::Cuda>("batch_norm_forward", x.device(), cpu::batch_norm_forward, cuda::batch_norm_forward,
                                  problem, dense_x, dense_weight, dense_bias, writes(mean), writes(var), writes(result));
   if (problem.training) {
@@ -96,7 +94,7 @@ NormGrads batch_norm_backward(const BatchNormProblem& problem, const Tensor& g, 
   check_channels(op, "rstd", rstd, problem.channels);
   const NormGrads grads{empty_if(wanted.x, x.shape(), x), empty_if(wanted.weight, {problem.channels}, x),
                         empty_if(wanted.bias, {problem.channels}, x)};
-  const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
+  const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = view::dense_or_undefined(weight),
                dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
   run_backend<HalfKernels::Cuda>("batch_norm_backward", x.device(), cpu::batch_norm_backward, cuda::batch_norm_backward,
                                  problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, writes(grads));
@@ -122,8 +120,8 @@ NormResult row_norm_forward(const RowNormProblem& problem, const Tensor& x, cons
   check_channels(op, "bias", bias, problem.channels());
   const NormResult result{empty(x.shape(), x.options()), empty({problem.rows}, statistics_options(x)),
                           empty({problem.rows}, statistics_options(x))};
-  const Tensor dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
-               dense_bias = dense_or_undefined(bias);
+  const Tensor dense_x = view::dense(x), dense_weight = view::dense_or_undefined(weight),
+               dense_bias = view::dense_or_undefined(bias);
   run_backend<HalfKernels::Cuda>("row_norm_forward", x.device(), cpu::row_norm_forward, cuda::row_norm_forward, problem,
                                  dense_x, dense_weight, dense_bias, writes(result));
   return result;
@@ -141,7 +139,7 @@ NormGrads row_norm_backward(const RowNormProblem& problem, const Tensor& g, cons
   check_channels(op, "rstd", rstd, problem.rows);
   const NormGrads grads{empty_if(wanted.x, x.shape(), x), empty_if(wanted.weight, {problem.channels()}, x),
                         empty_if(wanted.bias, {problem.channels()}, x)};
-  const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = dense_or_undefined(weight),
+  const Tensor dense_g = view::dense(g), dense_x = view::dense(x), dense_weight = view::dense_or_undefined(weight),
                dense_mean = view::dense(mean), dense_rstd = view::dense(rstd);
   run_backend<HalfKernels::Cuda>("row_norm_backward", x.device(), cpu::row_norm_backward, cuda::row_norm_backward,
                                  problem, dense_g, dense_x, dense_weight, dense_mean, dense_rstd, writes(grads));

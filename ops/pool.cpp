@@ -7,12 +7,8 @@
 namespace halo::ops {
 namespace {
 
-void check(const char* op, const char* argument, const Tensor& t, const Shape& shape) {
-  if (t.shape() != shape) fail(op, ": ", argument, " expects shape ", shape, ", got ", t.shape());
-}
-
 void check_offsets(const char* op, const PoolProblem& problem, const Tensor& offsets, Device device) {
-  check(op, "offsets", offsets, problem.y_shape());
+  check_shape(op, "offsets", offsets, problem.y_shape());
   if (offsets.dtype() != problem.offset_dtype() || !(offsets.device() == device)) {
     fail(op, ": offsets expected ", name(problem.offset_dtype()), " on ", device, ", got ", offsets.describe());
   }
@@ -21,7 +17,7 @@ void check_offsets(const char* op, const PoolProblem& problem, const Tensor& off
 }  // namespace
 
 MaxPoolResult max_pool_forward(const PoolProblem& problem, const Tensor& x, bool want_offsets) {
-  check("max_pool", "input", x, problem.x_shape());
+  check_shape("max_pool", "input", x, problem.x_shape());
   MaxPoolResult result{.y = empty(problem.y_shape(), x.options())};
   if (want_offsets) {
     result.offsets = empty(problem.y_shape(), {.dtype = problem.offset_dtype(), .device = x.device()});
@@ -33,7 +29,7 @@ MaxPoolResult max_pool_forward(const PoolProblem& problem, const Tensor& x, bool
 }
 
 Tensor max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const Tensor& g) {
-  check("max_pool_scatter", "grad_output", g, problem.y_shape());
+  check_shape("max_pool_scatter", "grad_output", g, problem.y_shape());
   check_offsets("max_pool_scatter", problem, offsets, g.device());
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g), dense_offsets = view::dense(offsets);
@@ -43,7 +39,7 @@ Tensor max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const
 }
 
 Tensor max_pool_gather(const PoolProblem& problem, const Tensor& offsets, const Tensor& x) {
-  check("max_pool_gather", "input", x, problem.x_shape());
+  check_shape("max_pool_gather", "input", x, problem.x_shape());
   check_offsets("max_pool_gather", problem, offsets, x.device());
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x), dense_offsets = view::dense(offsets);
@@ -62,7 +58,7 @@ Tensor max_pool_indices(const PoolProblem& problem, const Tensor& offsets) {
 }
 
 Tensor avg_pool_forward(const PoolProblem& problem, const Tensor& x) {
-  check("avg_pool", "input", x, problem.x_shape());
+  check_shape("avg_pool", "input", x, problem.x_shape());
   Tensor y = empty(problem.y_shape(), x.options());
   const Tensor dense_x = view::dense(x);
   run_backend<HalfKernels::Cuda>("avg_pool_forward", x.device(), cpu::avg_pool_forward, cuda::avg_pool_forward, problem,
@@ -71,7 +67,7 @@ Tensor avg_pool_forward(const PoolProblem& problem, const Tensor& x) {
 }
 
 Tensor avg_pool_backward(const PoolProblem& problem, const Tensor& g) {
-  check("avg_pool_backward", "grad_output", g, problem.y_shape());
+  check_shape("avg_pool_backward", "grad_output", g, problem.y_shape());
   Tensor x = empty(problem.x_shape(), g.options());
   const Tensor dense_g = view::dense(g);
   run_backend<HalfKernels::Cuda>("avg_pool_backward", g.device(), cpu::avg_pool_backward, cuda::avg_pool_backward,

@@ -16,8 +16,6 @@ void check(const char* op, const char* argument, const Tensor& t, int64_t numel)
   if (t.defined() && t.numel() != numel) fail(op, ": ", argument, " expects ", numel, " values, got ", t.shape());
 }
 
-Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
-
 /// What the parts are made of on each device.
 struct OnCpu {
   static constexpr auto binary = cpu::binary;
@@ -83,8 +81,9 @@ ResidualNormResult residual_norm_forward(const ResidualNormProblem& p, const Res
   const TensorOptions statistics{is_half(t.x.dtype()) ? DType::Float32 : t.x.dtype(), t.x.device()};
   const ResidualNormResult result{like(t.x.shape()), like(t.x.shape()), empty({p.rows}, statistics),
                                   empty({p.rows}, statistics)};
-  const ResidualNormTensors dense{view::dense(t.x), dense_or_undefined(t.x_bias), dense_or_undefined(t.residual),
-                                  dense_or_undefined(t.weight), dense_or_undefined(t.bias)};
+  const ResidualNormTensors dense{view::dense(t.x), view::dense_or_undefined(t.x_bias),
+                                  view::dense_or_undefined(t.residual), view::dense_or_undefined(t.weight),
+                                  view::dense_or_undefined(t.bias)};
   run("residual_norm_forward", p, t.x, forward_in_parts<OnCpu>, forward_in_parts<OnCuda>, cuda::residual_norm_forward,
       dense, writes(result));
   return result;
@@ -100,8 +99,8 @@ ResidualNormGrads residual_norm_backward(const ResidualNormProblem& p, const Res
   const auto row = [&] { return empty({p.length}, g_y.options()); };
   const ResidualNormGrads grads{empty(r.sum.shape(), g_y.options()), row(), row(), row()};
   run("residual_norm_backward", p, g_y, backward_in_parts<OnCpu>, backward_in_parts<OnCuda>,
-      cuda::residual_norm_backward, r, dense_or_undefined(weight), dense_or_undefined(g_sum), view::dense(g_y),
-      writes(grads));
+      cuda::residual_norm_backward, r, view::dense_or_undefined(weight), view::dense_or_undefined(g_sum),
+      view::dense(g_y), writes(grads));
   return grads;
 }
 

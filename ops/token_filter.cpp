@@ -7,12 +7,6 @@
 namespace halo::ops {
 namespace {
 
-void check(const char* op, const char* argument, const Tensor& t, const Shape& shape) {
-  if (t.defined() && t.shape() != shape) fail(op, ": ", argument, " expects shape ", shape, ", got ", t.shape());
-}
-
-Tensor dense_or_undefined(const Tensor& t) { return t.defined() ? view::dense(t) : t; }
-
 TokenFilterTensors checked(const char* op, const TokenFilterProblem& p, const TokenFilterTensors& t) {
   if (p.kernel < 1 || p.kernel > p.kMaxKernel || p.parts < 1 || p.parts > p.kMaxParts) {
     fail(op, ": kernel and parts expect 1 to ", p.kMaxKernel, " and 1 to ", p.kMaxParts, ", got ", p.kernel, " and ",
@@ -21,11 +15,12 @@ TokenFilterTensors checked(const char* op, const TokenFilterProblem& p, const To
   if (p.width() > INT32_MAX) fail(op, ": width expects at most 2^31 - 1, got ", p.width());
   check_floating(
       op, {{"input", t.x}, {"input_bias", t.x_bias, kOptional}, {"weight", t.weight}, {"bias", t.bias, kOptional}});
-  check(op, "input", t.x, {p.batch, p.length, p.width()});
-  check(op, "input_bias", t.x_bias, {p.width()});
-  check(op, "weight", t.weight, {p.width(), p.kernel});
-  check(op, "bias", t.bias, {p.width()});
-  return {view::dense(t.x), dense_or_undefined(t.x_bias), view::dense(t.weight), dense_or_undefined(t.bias)};
+  check_shape(op, "input", t.x, {p.batch, p.length, p.width()});
+  check_shape(op, "input_bias", t.x_bias, {p.width()});
+  check_shape(op, "weight", t.weight, {p.width(), p.kernel});
+  check_shape(op, "bias", t.bias, {p.width()});
+  return {view::dense(t.x), view::dense_or_undefined(t.x_bias), view::dense(t.weight),
+          view::dense_or_undefined(t.bias)};
 }
 
 }  // namespace
@@ -47,7 +42,7 @@ TokenFilterTensors token_filter_backward(const TokenFilterProblem& p, const Toke
   std::vector<Tensor> dense_grads;
   for (const Tensor& g : grads) {
     check_same_dtype_and_device(op, {{"input", dense.x}, {"grad_output", g}});
-    check(op, "grad_output", g, p.part_shape());
+    check_shape(op, "grad_output", g, p.part_shape());
     dense_grads.push_back(view::dense(g));
   }
   const auto result = [&](const Shape& shape) { return empty(shape, dense.x.options()); };

@@ -93,7 +93,7 @@ TEST_P(LongConvTest, Gradients) {
 TEST_P(LongConvTest, BitsDoNotDependOnThreads) {
   const auto [length, kernel, causal] = GetParam();
   const Tensor x = randn({2, 5, length}), w = randn({5, kernel}), g = randn({2, 5, length});
-  const auto problem = LongConvProblem::make("t", x.shape().vec(), w.shape().vec(), causal);
+  const auto problem = LongConvProblem::make("t", x.shape(), w.shape(), causal);
   for (LongConvMethod method : {LongConvMethod::Fft, LongConvMethod::Direct}) {
     testing::expect_thread_independent([&] {
       const auto grads =
@@ -150,7 +150,7 @@ TEST(LongConv, AKickDoesNotReachThePast) {
 // Rows never share a transform: a large or NaN neighbour changes no bit.
 TEST(LongConv, RowsAreIndependent) {
   const Tensor x = randn({2, 2, 100}), w = randn({2, 100}), g = randn({2, 2, 100});
-  const auto problem = LongConvProblem::make("t", x.shape().vec(), w.shape().vec(), true);
+  const auto problem = LongConvProblem::make("t", x.shape(), w.shape(), true);
   const auto run = [&](double factor) {
     const Tensor changed = x.clone();
     changed.select(0, 0).mul_(factor);
