@@ -14,12 +14,13 @@
 
 namespace halo::cuda::conv {
 
-template <int Columns, int RowTiles, int Warpgroups, bool Storers, int Products>
+template <int Columns, int RowTiles, int Warpgroups, bool Storers, int Products, int WindowTaps = 0>
 struct DenseTraits {
   static constexpr int kColumns = Columns;        // N of a column tile
   static constexpr int kRowTiles = RowTiles;      // m64 tiles a warpgroup
   static constexpr int kWarpgroups = Warpgroups;  // that multiply
   static constexpr int kProducts = Products;      // 3: float32-accurate, 1: TF32
+  static constexpr int kWindowTaps = WindowTaps;  // of DensePlan::windows, or 0
   static constexpr int kRows = Warpgroups * RowTiles * 64;
   static constexpr int kMultipliers = Warpgroups * 128;  // threads; then a warpgroup that copies, and one that stores
   static constexpr bool kStorers = Storers;              // or the multipliers store, one item after the other

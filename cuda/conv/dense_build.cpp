@@ -12,6 +12,7 @@ class Builder {
     plan_.problem = task_.problem;
     plan_.forward = task_.forward;
     plan_.variant = c_.variant;
+    plan_.windows = c_.windows;
     plan_.splits = as_int(t_.splits);
     fill_geometry();
     fill_phases();
@@ -51,8 +52,9 @@ class Builder {
     k.last_j =
         static_cast<uint32_t>((c_.axes[0].group - 1) << 20 | (c_.axes[1].group - 1) << 10 | (c_.axes[2].group - 1));
     k.span_log2 = c_.span_log2();
-    const bool rows_follow = task_.aligned && k.out_step[2] == 1 && c_.axes[2].origin == 0;
-    k.row_words = !rows_follow || k.target_extent[2] % 2 != 0 ? 1 : k.target_extent[2] % 4 != 0 ? 2 : 4;
+    const bool rows_follow = task_.aligned && k.out_step[2] == 1;
+    k.row_words = rows_follow ? 4 : 1;
+    while ((k.target_extent[2] | c_.axes[2].origin) % k.row_words != 0) k.row_words /= 2;
     k.chunk_channels = as_int(c_.chunk_channels);
     k.fill_words = t_.boxed ? 4 : as_int(c_.fill_words);
     k.chunks = as_int(c_.chunks);

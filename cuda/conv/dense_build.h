@@ -38,6 +38,7 @@ struct DenseCandidate {
   int64_t steps_per_chunk = 0;  ///< the longest phase's
   int64_t steps = 0;            ///< k8 steps of all chunks and phases, padded to stages
   bool folded = false;
+  bool windows = false;  ///< as in DensePlan; items then begin where sources are aligned
   int64_t fill_words = 1;
   bool boxable = false;  ///< rows of the source are such that the copy engine can bring them
   int64_t chunk_channels = 8;

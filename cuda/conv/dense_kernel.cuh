@@ -38,7 +38,7 @@
 #include <type_traits>
 
 #include "dense_consume.cuh"
-#include "dense_consume_tf32.cuh"
+#include "dense_consume_windows.cuh"
 #include "dense_produce.cuh"
 #include "dense_storer.cuh"
 
@@ -97,7 +97,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     device::registers_increase<Traits::kConsumerRegisters>();
     device::wait_for_previous_grid();  // which lays out the weights; the halo does not need it
     constexpr bool kQuick = Traits::kStorers && Traits::kProducts == 1;
-    std::conditional_t<kQuick, DenseConsumerTf32<Traits>, DenseConsumer<Traits>> consumer(p, s);
+    using Quick =
+        std::conditional_t<(Traits::kWindowTaps > 0), DenseConsumerWindows<Traits>, DenseConsumerTf32<Traits>>;
+    std::conditional_t<kQuick, Quick, DenseConsumer<Traits>> consumer(p, s);
     if constexpr (Traits::kStorers) {
       uint32_t parity = 1;
       for (DenseWalk<Traits> at(p); at.more(p); at.next(p), parity ^= 1) {

@@ -23,6 +23,8 @@ inline constexpr int kStepsPerStage = 4;  ///< k8 steps whose weights travel tog
 
 inline constexpr int kLongSteps = 72;  ///< k8 steps from which partial sums are promoted half as often
 
+inline constexpr int kWindowTaps = 3;  ///< taps along width that threads slide along, if they do
+
 /// Rows of a warp that the epilogue stores together, and words of the buffer in which it turns them.
 constexpr int dense_store_rows(int row_tiles) { return row_tiles < 2 ? 16 : 32; }
 constexpr int dense_turn_words(int row_tiles) { return 8 * (dense_store_rows(row_tiles) + 4); }
@@ -30,6 +32,11 @@ constexpr int dense_turn_words(int row_tiles) { return 8 * (dense_store_rows(row
 /// Words from column to column of the results handed to storing warps: 4 mod 32, so that neither side has bank
 /// conflicts.
 constexpr int dense_result_pitch(int rows) { return rows + 4; }
+
+/// Whether a compiled shape has a kernel with windows: where its threads have registers for them.
+constexpr bool dense_may_slide(bool accurate, bool storers, int columns) {
+  return !accurate && storers && columns >= 128;
+}
 
 /// Whether two blocks of a compiled shape may share weights: where results take the room that weights would need.
 constexpr bool dense_may_pair(bool storers, int columns) { return storers && columns >= 128; }

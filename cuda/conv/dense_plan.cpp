@@ -20,14 +20,16 @@ constexpr double kFillWordsPerClock[] = {0.9, 1.8, 12, 24};  // words of a halo 
 constexpr double kL2BytesPerClock = 22;                      // a multiprocessor's share
 constexpr double kStoresNotHidden = 0.25;                    // of the time of results that a further warpgroup stores
 constexpr double kFillWordsByPiece = 2.4;                    // where a piece's address serves fewer than four channels
+constexpr double kWindowCost = 0.88;                         // of products
 constexpr double kFlatCost = 1.03;         // of products: where a line ends within eight rows, banks conflict
 constexpr double kCopiesNotHidden = 0.35;  // of the time of halos that warps copy: adds to that of products
 
 using Axes = std::array<DenseAxis, 3>;
 
-double unit_ms(const DenseVariant& v, bool accurate) {  // one m64 x columns x k8 unit on one multiprocessor
+double unit_ms(const DenseCandidate& c, bool accurate) {  // one m64 x columns x k8 unit on one multiprocessor
+  const DenseVariant& v = c.shape();
   const double tflops = (accurate ? v.tflops_fp32 : v.tflops_tf32) / 132;
-  return 2.0 * 64 * v.columns * 8 / tflops / 1e9;
+  return 2.0 * 64 * v.columns * 8 / tflops / 1e9 * (c.windows ? kWindowCost : 1.0);
 }
 
 class Planner {
@@ -146,12 +148,34 @@ class Planner {
         const bool stem = c.shape().columns == 96 && c.shape().row_tiles == 1;  // sums may end in half a stage
         if (task_.accurate && c.shape().columns == 96 && stem != c.taps_are_depth()) continue;
         if (c.shape().storers && (!c.boxable || c.column_tiles > 1)) continue;
-        const double unit = unit_ms(kDenseVariants[v], task_.accurate);
+        c.axes = axes;
+        c.windows = slides(c);
+        if (c.windows) begin_aligned(c.axes[2]);
+        const double unit = unit_ms(c, task_.accurate);
         const double outputs = static_cast<double>(axes[0].out_step * axes[1].out_step * axes[2].out_step);
         c.ms_per_row = unit / 64 * static_cast<double>(c.column_tiles * c.steps) / outputs;
         candidates_.push_back(c);
       }
     }
+  }
+
+  /// Whether threads can slide along the taps of a kernel row.
+  bool slides(const DenseCandidate& c) const {
+    const DenseAxis& width = c.axes[2];
+    const bool one_phase =
+        std::all_of(c.axes.begin(), c.axes.end(), [](const DenseAxis& a) { return a.phases.size() == 1; });
+    return dense_may_slide(task_.accurate, c.shape().storers, c.shape().columns) && !c.folded && one_phase &&
+           width.in_step == 1 && width.out_step == 1 && width.halo_tap_step == 1 &&
+           width.phases[0].window == kWindowTaps;
+  }
+
+  /// Moves the first item's rows back, so that every item reads from a multiple of four words on.
+  static void begin_aligned(DenseAxis& width) {
+    DenseAxis::Taps& taps = width.phases[0];
+    const int64_t lead = taps.first & 3;
+    width.origin -= lead;
+    taps.first -= lead;
+    taps.j0 -= lead;
   }
 
   /// Words of one copy into the halo: each row may start anywhere, but every row and channel in the same way, and the
@@ -262,7 +286,7 @@ class Planner {
     const double tile_count = static_cast<double>(p_.batch * p_.groups * tiles[0] * tiles[1] * tiles[2]);
     const double items = tile_count * static_cast<double>(c.column_tiles * phases);
     if (items > static_cast<double>(kInt)) return;
-    const double unit = unit_ms(variant, task_.accurate) * variant.row_tiles * variant.warpgroups;
+    const double unit = unit_ms(c, task_.accurate) * variant.row_tiles * variant.warpgroups;
     const double steps = static_cast<double>(c.steps) / static_cast<double>(phases);
     for (const int64_t splits : split_choices(c, items, phases)) {
       if (splits > 1 && line > 0) continue;  // too few items, not too few rows: measured slower

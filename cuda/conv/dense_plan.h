@@ -18,6 +18,7 @@ struct DenseVariant {
   bool storers;                     ///< a further warpgroup stores results; only with halos as boxes
   double tflops_fp32, tflops_tf32;  ///< of the inner loop on an H200; 0: not compiled
   constexpr int rows() const { return row_tiles * warpgroups * 64; }
+  constexpr int threads() const { return (warpgroups + (storers ? 2 : 1)) * 128; }
   constexpr DenseShapes shapes() const {
     return storers ? DenseShapes::Storers : columns < 64 ? DenseShapes::Narrow : DenseShapes::Wide;
   }
@@ -36,6 +37,8 @@ struct DensePlan {
   ConvProblem problem;   ///< with mergeable axes merged
   bool forward = true;
   int variant = 0;
+  bool windows =
+      false;  ///< a thread holds four neighbouring rows and slides along kWindowTaps (dense_consume_windows.cuh)
   int splits = 1;
   bool clear_target = false;  ///< some outputs have no taps: zeros come from a memset
   std::size_t shared_bytes = 0;

@@ -6,8 +6,10 @@
 namespace halo::cuda::conv {
 
 /// Row of accumulator half `h` of m64 tile `m` of a thread: a warp's rows are neighbours, so that it stores long runs.
+/// With windows a thread's rows are neighbours too.
 template <class Traits>
 __device__ __forceinline__ int dense_row(int thread, int m, int h) {
+  if constexpr (Traits::kWindowTaps > 0) return thread / 32 * 32 + thread % 32 / 4 * 4 + m * 2 + h;
   return thread / 32 * (16 * Traits::kRowTiles) + m * 16 + h * 8 + thread % 32 / 4;
 }
 

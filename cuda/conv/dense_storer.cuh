@@ -40,8 +40,18 @@ __device__ __forceinline__ void store_global_words(int64_t address, const float 
 template <class Traits, int Registers>
 __device__ __forceinline__ void hand_over(uint32_t results, const float (&sum)[Traits::kRowTiles][Registers]) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int row = thread / 32 * (16 * Traits::kRowTiles) + lane / 4;
+  const int row = dense_row<Traits>(thread, 0, 0);
   const uint32_t own = results + static_cast<uint32_t>(lane % 4 * 2 * Traits::kResultPitch + row) * 4;
+  if constexpr (Traits::kWindowTaps > 0) {
+#pragma unroll
+    for (int j = 0; j < Registers / 2; ++j) {
+      const int i = j / 2 * 4 + j % 2, column = j / 2 * 8 + j % 2;
+      store_shared_quad(own + static_cast<uint32_t>(column * Traits::kResultPitch) * 4,
+                        make_uint4(__float_as_uint(sum[0][i]), __float_as_uint(sum[0][i + 2]),
+                                   __float_as_uint(sum[1][i]), __float_as_uint(sum[1][i + 2])));
+    }
+    return;
+  }
 #pragma unroll
   for (int m = 0; m < Traits::kRowTiles; ++m) {
 #pragma unroll
@@ -103,7 +113,8 @@ struct DenseStorer {
   /// Row targets, and columns where they change, into shared memory.
   __device__ void describe(const DenseItem& item) {
     for (int row = thread; row < Traits::kRows; row += kThreads) {
-      const DenseRowTarget target(p, item, DenseRow(p, row, Traits::kFlat ? item.before : 0u));
+      DenseRowTarget target(p, item, DenseRow(p, row, Traits::kFlat ? item.before : 0u));
+      if (Traits::kWindowTaps > 0 && !target.has(0)) target.address = kDenseNowhere;  // before a line's first position
       store_shared_quad(s.rows + static_cast<uint32_t>(row) * 16, __builtin_bit_cast(uint4, target));
     }
     const uint32_t tile = item.group * p.column_tiles.divisor + item.column_tile;

@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -235,6 +236,28 @@ TEST_F(ConvKernels, MatchFloat64InEveryCompiledShapeOfTheDenseEngine) {
     if (kDenseVariants[i].tflops_fp32 > 0) EXPECT_GE((runs[{i, Precision::Float32}]), 5) << "variant " << i;
     if (kDenseVariants[i].tflops_tf32 > 0) EXPECT_GE((runs[{i, Precision::TF32}]), 5) << "variant " << i;
   }
+}
+
+TEST_F(ConvKernels, SlideAlongTheTapsOfARow) {
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "needs Hopper";
+  std::set<int> places;  // in a piece
+  unsigned seed = 0;
+  for (const ConvProblem& problem : window_problems()) {
+    for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput}) {
+      const Case c = make_case(problem, pass, Precision::TF32, ++seed);
+      const auto expected = run<double>(find_algorithm("direct"), c);
+      for (std::size_t i = 0; i < std::size(kDenseVariants); ++i) {
+        if (!kDenseVariants[i].storers) continue;
+        const auto plan = plan_dense(problem, c.config, device_traits().multiprocessors, static_cast<int>(i));
+        if (!plan.has_value() || !plan->windows) continue;
+        const Values got = run_with<float>(
+            c, plan->workspace_bytes, [&](const Operands& operands) { run_dense(*plan, c.config, operands, nullptr); });
+        EXPECT_LE(relative_error(got, expected), bound_of(c, expected)) << "variant " << i << ' ' << problem.str();
+        places.insert(-plan->params.phase[0].j0[2]);
+      }
+    }
+  }
+  EXPECT_EQ(places.size(), 4u);
 }
 
 TEST_F(ConvKernels, AreExactOnSmallIntegers) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plain_pass.h"
+#include "random_problems.h"
 #include <gtest/gtest.h>
 
 namespace halo::cuda::conv {
@@ -252,6 +253,40 @@ void check_places() {
     }
     EXPECT_EQ(static_cast<int>(seen.size()), 8 * Store::kStoreRows);
   }
+}
+
+TEST(DensePlan, AlignsWindows) {
+  std::set<int> seen;  // places in a piece
+  unsigned seed = 0;
+  for (const ConvProblem& problem : window_problems()) {
+    for (const bool forward : {true, false}) {
+      ConvConfig config;
+      config.pass = forward ? ConvPass::Forward : ConvPass::BackwardInput;
+      config.precision = Precision::TF32;
+      config.alignment = 16;
+      for (std::size_t i = 0; i < std::size(kDenseVariants); ++i) {
+        if (!kDenseVariants[i].storers) continue;
+        const auto plan = plan_dense(problem, config, 132, static_cast<int>(i));
+        if (!plan.has_value() || !plan->windows) continue;
+        const DenseParams& p = plan->params;
+        seen.insert(-p.phase[0].j0[2]);
+        check_plan(*plan, problem, forward, ++seed);
+        EXPECT_EQ(halo_shift(p, DenseItem(p, 0, 0, p.pair)), 0u);
+        EXPECT_EQ(p.phase[0].steps % kWindowTaps, 0);
+        for (int row = 0; row < kDenseVariants[i].rows(); row += 4) {  // neighbours, from an aligned word on
+          const uint32_t first = DenseRow(p, row, 0).halo_byte(p);
+          EXPECT_EQ(first % 16, 0u);
+          for (int j = 1; j < 4; ++j)
+            EXPECT_EQ(DenseRow(p, row + j, 0).halo_byte(p), first + static_cast<uint32_t>(j) * 4);
+        }
+        for (int step = 0; step < p.phase[0].steps; ++step) {
+          const auto tap = static_cast<uint32_t>(step % kWindowTaps);
+          for (int k = 0; k < 8; ++k) EXPECT_EQ(depth_offset(p, p.phase[0], step, k) % 16, tap * 4 % 16);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 4u);
 }
 
 TEST(DensePlan, TurnsEveryElementOnce) {

@@ -46,4 +46,21 @@ inline std::vector<ConvProblem> problems(int count, unsigned seed) {
   return result;
 }
 
+/// Rows of whole 16-byte pieces and three taps that follow one another, begun at every place in a piece.
+inline std::vector<ConvProblem> window_problems() {
+  std::vector<ConvProblem> result;
+  for (const int64_t padding : {0, 1, 2, 3}) {
+    ConvOptions options;
+    options.padding = {1, padding};
+    options.dilation = {2, 1};
+    options.groups = 2;
+    result.push_back(ConvProblem::conv("test", {2, 22, 9, 36}, {26, 11, 3, 3}, options));
+    options = {};
+    options.padding = {padding};
+    result.push_back(ConvProblem::transposed("test", {2, 19, 268}, {19, 33, 3}, options));
+    result.push_back(ConvProblem::conv("test", {3, 40, 388}, {97, 40, 3}, options));
+  }
+  return result;
+}
+
 }  // namespace halo::cuda::conv
