@@ -50,14 +50,15 @@ __device__ __forceinline__ void hand_over(uint32_t results, const float (&sum)[T
                         make_uint4(__float_as_uint(sum[0][i]), __float_as_uint(sum[0][i + 2]),
                                    __float_as_uint(sum[1][i]), __float_as_uint(sum[1][i + 2])));
     }
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int m = 0; m < Traits::kRowTiles; ++m) {
+    for (int m = 0; m < Traits::kRowTiles; ++m) {
 #pragma unroll
-    for (int i = 0; i < Registers; ++i) {
-      const int column = i / 4 * 8 + i % 2, below = m * 16 + i / 2 % 2 * 8;
-      store_shared(own + static_cast<uint32_t>(column * Traits::kResultPitch + below) * 4, __float_as_uint(sum[m][i]));
+      for (int i = 0; i < Registers; ++i) {
+        const int column = i / 4 * 8 + i % 2, below = m * 16 + i / 2 % 2 * 8;
+        store_shared(own + static_cast<uint32_t>(column * Traits::kResultPitch + below) * 4,
+                     __float_as_uint(sum[m][i]));
+      }
     }
   }
 }
