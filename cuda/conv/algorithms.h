@@ -8,6 +8,7 @@ namespace halo::cuda::conv {
 extern const Algorithm kDirect;            ///< direct.cu: plain loops, every problem and pass
 extern const Algorithm kDense;             ///< dense.cu: forward and backward_input on Hopper tensor cores
 extern const Algorithm kDenseSmall;        ///< dense_small.cu: the same for convolutions of a few microseconds
+extern const Algorithm kSpread;            ///< spread.cu: the same where few channels come out of many
 extern const Algorithm kDenseWeight;       ///< dense_weight.cu: weight gradients on tensor cores
 extern const Algorithm kPortable;          ///< portable.cu: all passes on any tensor cores since 8.0
 extern const Algorithm kDepthwise;         ///< depthwise.cu: unit stride, common kernels, at memory speed

@@ -15,9 +15,9 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 10> kAlgorithms{
-    &kDense,         &kDenseSmall,       &kDenseWeight, &kPortable, &kDepthwise,
-    &kDepthwiseHalf, &kDepthwiseGeneral, &kSmallGroups, &kWidened,  &kDirect,
+constexpr std::array<const Algorithm*, 11> kAlgorithms{
+    &kDense,         &kDenseSmall,       &kSpread,      &kDenseWeight, &kPortable, &kDepthwise,
+    &kDepthwiseHalf, &kDepthwiseGeneral, &kSmallGroups, &kWidened,     &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.

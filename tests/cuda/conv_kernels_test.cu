@@ -260,6 +260,30 @@ TEST_F(ConvKernels, SlideAlongTheTapsOfARow) {
   EXPECT_EQ(places.size(), 4u);
 }
 
+TEST_F(ConvKernels, SpreadFewChannelsOutOfMany) {
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "needs Hopper";
+  const Algorithm& spread = find_algorithm("dense spread");
+  std::map<std::pair<ConvPass, Precision>, int> runs;
+  unsigned seed = 0;
+  for (const ConvProblem& problem : spread_problems()) {
+    for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput}) {
+      for (const Precision precision : {Precision::Float32, Precision::TF32}) {
+        Case c = make_case(problem, pass, precision, ++seed);
+        c.config.alignment = 4;
+        if (!spread.supports(problem, c.config) || c.result_count() < 100) continue;
+        const auto expected = run<double>(find_algorithm("direct"), c);
+        const Values got = run<float>(spread, c);
+        EXPECT_LE(relative_error(got, expected), bound_of(c, expected))
+            << name(pass) << ' ' << name(precision) << ' ' << problem.str();
+        const Values again = run<float>(spread, c);
+        EXPECT_EQ(std::memcmp(got.data(), again.data(), got.size() * sizeof(float)), 0) << problem.str();
+        ++runs[{pass, precision}];
+      }
+    }
+  }
+  for (const auto& [what, count] : runs) EXPECT_GE(count, 20) << name(what.first) << ' ' << name(what.second);
+}
+
 TEST_F(ConvKernels, AreExactOnSmallIntegers) {
   unsigned seed = 1;
   for (const ConvProblem& problem : problems(60, 8)) {

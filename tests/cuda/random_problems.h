@@ -4,6 +4,7 @@
 #include <halo/core/error.h>
 #include <halo/ops/conv_problem.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <random>
@@ -60,6 +61,21 @@ inline std::vector<ConvProblem> window_problems() {
     result.push_back(ConvProblem::transposed("test", {2, 19, 268}, {19, 33, 3}, options));
     result.push_back(ConvProblem::conv("test", {3, 40, 388}, {97, 40, 3}, options));
   }
+  return result;
+}
+
+/// Few channels on one side, unit stride: random ones, and some of many work items.
+inline std::vector<ConvProblem> spread_problems() {
+  std::vector<ConvProblem> result;
+  for (const ConvProblem& p : problems(1500, 23)) {
+    if (p.groups == 1 && p.stride == ConvProblem::Extents{1, 1, 1} && std::min(p.in_channels, p.out_channels) <= 16) {
+      result.push_back(p);
+    }
+  }
+  result.push_back(ConvProblem::conv("test", {3, 3, 40, 41, 62}, {64, 3, 3, 3, 3}, {}));
+  result.push_back(ConvProblem::conv("test", {2, 3, 16, 60, 123}, {64, 3, 3, 5, 7}, {}));
+  result.push_back(ConvProblem::conv("test", {2, 64, 130, 129}, {3, 64, 5, 5}, ConvOptions{.padding = {2}}));
+  result.push_back(ConvProblem::conv("test", {2, 64, 67, 300}, {5, 64, 7, 7}, ConvOptions{.padding = {3}}));
   return result;
 }
 
