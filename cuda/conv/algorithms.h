@@ -15,6 +15,7 @@ extern const Algorithm kDepthwise;         ///< depthwise.cu: unit stride, commo
 extern const Algorithm kDepthwiseHalf;     ///< depthwise_half.cu: the same for half types, on tensor cores
 extern const Algorithm kDepthwiseGeneral;  ///< depthwise_general.cu: any stride, dilation, kernel, multiplier
 extern const Algorithm kSmallGroups;       ///< small_groups.cu: few channels a group, any stride and dilation
+extern const Algorithm kPhases;            ///< phases.cu: input gradients with strides, few channels a group
 extern const Algorithm kWidened;           ///< widened.cu: half types by the float32 kernels, on copies
 
 }  // namespace halo::cuda::conv

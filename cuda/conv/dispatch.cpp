@@ -15,9 +15,9 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 11> kAlgorithms{
+constexpr std::array<const Algorithm*, 12> kAlgorithms{
     &kDense,         &kDenseSmall,       &kSpread,      &kDenseWeight, &kPortable, &kDepthwise,
-    &kDepthwiseHalf, &kDepthwiseGeneral, &kSmallGroups, &kWidened,     &kDirect,
+    &kDepthwiseHalf, &kDepthwiseGeneral, &kSmallGroups, &kPhases,      &kWidened,  &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.

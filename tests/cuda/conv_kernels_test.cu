@@ -188,6 +188,7 @@ TEST_F(ConvKernels, MatchFloat64OnRandomProblems) {
     for (const ConvPass pass : kPasses) {
       const bool of_weights = pass == ConvPass::BackwardWeight;
       if (kernel == "dense_weight" ? !of_weights : kernel.starts_with("dense") && of_weights) continue;
+      if (kernel == "phases" && pass != ConvPass::BackwardInput) continue;
       for (const Precision precision : {Precision::Float32, Precision::TF32}) {
         EXPECT_GE((runs[{kernel, pass, precision}]), 1) << kernel << ' ' << name(pass) << ' ' << name(precision);
       }

@@ -197,12 +197,17 @@ std::vector<ConvProblem> narrow_problems() {
       problem({2, 3, 67, 130}, 6, 3, {3, 3}, {.padding = {1, 1}}),
       problem({2, 2, 20, 1100}, 2, 2, {5, 5}, {}),
       problem({2, 3, 5, 18, 40}, 3, 3, {1, 3, 3}, {.padding = {0, 1, 1}}),
+      problem({2, 24, 7, 9, 151}, 16, 2, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+      problem({3, 32, 515}, 24, 2, {6}, {.stride = {4}, .padding = {1}}),
+      problem({1, 18, 31, 70}, 30, 2, {5, 7}, {.stride = {3, 1}, .padding = {2, 3}, .dilation = {1, 2}}),
+      problem({2, 16, 20, 263}, 16, 2, {3, 9}, {.stride = {1, 2}, .padding = {1, 4}}),
+      problem({2, 16, 13, 192}, 32, 2, {2, 3}, {.stride = {2, 3}, .padding = {0, 4}, .dilation = {1, 5}}),
   };
 }
 
 template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
-  for (const char* name : {"depthwise", "depthwise half", "depthwise general", "small groups", "widened"}) {
+  for (const char* name : {"depthwise", "depthwise half", "depthwise general", "small groups", "phases", "widened"}) {
     const Algorithm& algorithm = find_algorithm(name);
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
@@ -377,7 +382,7 @@ TYPED_TEST(NarrowConv, EveryProblemHasAKernelForEveryPass) {
     if (name == "depthwise general" || name == "small groups") ++pairs;
     if (name == "depthwise half") ++halves;
   });
-  // The general depthwise kernel takes the first ten problems and the last five, and small groups take all of them; of
+  // The general depthwise kernel takes the first ten problems and five more, and small groups take all of them; of
   // the two with more channels only the input gradient in float32.
   constexpr int kWide = 2;
   const int problems = static_cast<int>(narrow_problems().size()) - kWide;
