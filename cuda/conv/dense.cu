@@ -3,49 +3,21 @@
 // Limits: float32 storage, compute capability 9.0, any extents, strides, paddings and dilations whose spatial planes
 // stay below 2^31 positions and whose halo tile fits shared memory; any groups, though groups of fewer than 8 channels
 // waste most of the tensor core; at most 16 separate phases of a strided backward_input. Otherwise another kernel runs.
-#include <memory>
-#include <mutex>
-#include <unordered_map>
-
 #include "../launch.h"
 #include "../runtime/tensor_map.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
 #include "dense_launch.h"
+#include "plan_key.h"
 
 namespace halo::cuda::conv {
 namespace {
 
-struct PlanKey {
-  ConvProblem problem;
-  ConvConfig config;
-  int multiprocessors;
-  bool operator==(const PlanKey&) const = default;
-};
-
-struct PlanKeyHash {
-  std::size_t operator()(const PlanKey& key) const { return hash_value(key.problem); }
-};
-
-/// Plans already made: planning searches thousands of tile shapes, and the answer never changes.
 std::shared_ptr<const std::optional<DensePlan>> plan_for(const ConvProblem& problem, const ConvConfig& config) {
-  static std::mutex mutex;
-  static std::unordered_map<PlanKey, std::shared_ptr<const std::optional<DensePlan>>, PlanKeyHash> plans;
-  constexpr std::size_t kMostPlans = 4096;
-  const DeviceTraits device = device_traits();
-  ConvConfig relevant;  // what the plan depends on
-  relevant.pass = config.pass;
-  relevant.dtype = config.dtype;
-  relevant.precision = config.precision;
-  relevant.alignment = config.alignment;
-  const PlanKey key{problem, relevant, device.is_hopper() ? device.multiprocessors : 0};
-  const std::lock_guard lock(mutex);
-  if (const auto found = plans.find(key); found != plans.end()) return found->second;
-  if (plans.size() >= kMostPlans) plans.clear();
-  auto plan = std::make_shared<const std::optional<DensePlan>>(
-      device.is_hopper() ? plan_dense(problem, relevant, device.multiprocessors) : std::nullopt);
-  plans.emplace(key, plan);
-  return plan;
+  static ConvPlanCache<std::optional<DensePlan>> plans;
+  return plans.get({problem, config}, [](const PlanKey& key) {
+    return key.hopper ? plan_dense(key.problem, key.config, key.multiprocessors) : std::nullopt;
+  });
 }
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_for(problem, config)->has_value(); }

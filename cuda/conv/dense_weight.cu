@@ -7,16 +7,14 @@
 // product would be zeros, and the problem is bound by memory anyway.
 #include <algorithm>
 #include <cstddef>
-#include <map>
-#include <mutex>
 
 #include "../device/fast_divide.h"
-#include "../device/grid_order.cuh"
 #include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
 #include "dense_weight_launch.h"
-#include "sizes.cuh"
+#include "ordered_sum.cuh"
+#include "plan_key.h"
 
 namespace halo::cuda::conv {
 namespace {
@@ -24,78 +22,13 @@ namespace {
 static_assert(kMostPartialSums * sizeof(double) <= kWorkspaceCap);
 
 constexpr int kThreads = 256;
-constexpr int kMostParts = 8;  ///< threads that share one element's splits
-
-/// One element of the weight gradient by plain multiply-adds, shared by the threads of a block.
-struct PlainWeightSum {
-  Sizes sizes;
-  const float* x;
-  const float* y;
-
-  /// Sum of every `threads`-th product, from product `thread` on.
-  __device__ float part(int64_t element, int thread, int threads) const {
-    const int64_t tap = element % sizes.taps, rest = element / sizes.taps;
-    const int64_t in = rest % sizes.in_per_group, out = rest / sizes.in_per_group;
-    const Position at_tap = unflatten(tap, sizes.kernel);
-    const int64_t first_in = out / sizes.out_per_group * sizes.in_per_group;
-    float sum = 0.0f;
-    for (int64_t i = thread; i < sizes.batch * sizes.output_positions; i += threads) {
-      const int64_t n = i / sizes.output_positions, flat = i - n * sizes.output_positions;
-      const int64_t from = sizes.input_at(unflatten(flat, sizes.output), at_tap);
-      if (from < 0) continue;
-      sum = fmaf(x[(n * sizes.in_channels + first_in + in) * sizes.input_positions + from],
-                 y[(n * sizes.out_channels + out) * sizes.output_positions + flat], sum);
-    }
-    return sum;
-  }
+/// The partial sums as the kernel leaves them.
+struct DenseWeightOrder {
+  static constexpr bool kSplitsFirst = true;
+  DenseWeightGeometry geometry;
+  bool swapped;
+  __device__ int64_t operator()(int64_t index) const { return dense_weight_element(geometry, swapped, index); }
 };
-
-/// weight[...] = the splits' sums, in float64: part p of blockDim.y takes splits p, p + blockDim.y, ..., then the parts
-/// in order. A sum that is not finite is computed again: parts of its operands may have overflowed, or infinities met
-/// zeros that stand for padding or for positions that do not exist.
-__global__ void __launch_bounds__(kThreads)
-    add_splits(const __grid_constant__ DenseWeightGeometry geometry, const double* partial, bool swapped, float* weight,
-               const __grid_constant__ PlainWeightSum plain) {
-  __shared__ double sums[kThreads];
-  __shared__ uint32_t again[kThreads / 32];  // bit i of word j: element first + 32 j + i
-  const auto lanes = static_cast<int>(blockDim.x), parts = static_cast<int>(blockDim.y);
-  const auto lane = static_cast<int>(threadIdx.x), part = static_cast<int>(threadIdx.y);
-  const int64_t count = static_cast<int64_t>(geometry.groups) * geometry.columns * geometry.rows;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * lanes, index = first + lane;
-  device::wait_for_previous_grid();
-  double sum = 0.0;
-  if (index < count) {
-#pragma unroll 4
-    for (int split = part; split < geometry.splits; split += parts) sum += partial[split * count + index];
-  }
-  const int thread = part * lanes + lane;
-  sums[thread] = sum;
-  __syncthreads();
-  if (part == 0) {
-    bool finite = true;
-    if (index < count) {
-      for (int other = 1; other < parts; ++other) sum += sums[other * lanes + lane];
-      finite = isfinite(static_cast<float>(sum));
-      weight[dense_weight_element(geometry, swapped, index)] = static_cast<float>(sum);
-    }
-    const uint32_t mine = __ballot_sync(~0u, !finite);
-    if (lane % 32 == 0) again[lane / 32] = mine;
-  }
-  __syncthreads();
-  for (int word = 0; word < lanes / 32; ++word) {
-    for (uint32_t rest = again[word]; rest != 0; rest &= rest - 1) {
-      const int64_t bad = first + word * 32 + __ffs(static_cast<int>(rest)) - 1;
-      const int64_t element = dense_weight_element(geometry, swapped, bad);
-      __syncthreads();
-      sums[thread] = plain.part(element, thread, kThreads);
-      __syncthreads();
-      if (thread != 0) continue;
-      float total = 0.0f;
-      for (double value : sums) total += static_cast<float>(value);
-      weight[element] = total;
-    }
-  }
-}
 
 /// Rows of the copies that images share: each image's row of `width` words begins at a multiple of `pitch`.
 struct SharedRows {
@@ -172,46 +105,36 @@ Road road_over_copies(const ConvProblem& problem, int64_t together, bool split, 
   return road;
 }
 
-/// Plans are remembered: finding one costs tens of microseconds.
-const Road& road_for(const ConvProblem& problem, const ConvConfig& config) {
-  struct Key {
-    ConvProblem problem;
-    bool split, aligned;
-    int multiprocessors;
-    bool operator==(const Key&) const = default;
-  };
-  static std::mutex mutex;
-  static std::multimap<std::size_t, std::pair<Key, Road>> roads;
-  const Key key{problem, config.precision == Precision::Float32, config.alignment >= 16,
-                device_traits().multiprocessors};
-  const std::size_t hash = hash_value(problem);
-  const std::lock_guard lock(mutex);
-  for (auto [entry, end] = roads.equal_range(hash); entry != end; ++entry)
-    if (entry->second.first == key) return entry->second.second;
-  constexpr int64_t kMostShared = 160;  // words of a row that images share
-  Road road{problem, plan_dense_weight(problem, key.split, key.aligned, key.multiprocessors)};
-  for (int64_t together = 1; together == 1 || (together < 2 * problem.batch && problem.stride[2] == 1 &&
-                                               together * shared_pitch(problem, together) <= kMostShared);
-       together *= 2) {
-    const Road copies = road_over_copies(problem, together, key.split, key.aligned, key.multiprocessors);
-    if (copies.plan.valid && (!road.plan.valid || copies.plan.milliseconds < road.plan.milliseconds)) road = copies;
-  }
-  return roads.emplace(hash, std::pair(key, road))->second.second;
+std::shared_ptr<const Road> road_for(const ConvProblem& problem, const ConvConfig& config) {
+  static ConvPlanCache<Road> roads;
+  return roads.get({problem, config}, [](const PlanKey& key) {
+    constexpr int64_t kMostShared = 160;  // words of a row that images share
+    const ConvProblem& p = key.problem;
+    const bool split = key.config.precision == Precision::Float32, aligned = key.config.alignment >= 16;
+    Road road{p, plan_dense_weight(p, split, aligned, key.multiprocessors)};
+    for (int64_t together = 1; together == 1 || (together < 2 * p.batch && p.stride[2] == 1 &&
+                                                 together * shared_pitch(p, together) <= kMostShared);
+         together *= 2) {
+      const Road copies = road_over_copies(p, together, split, aligned, key.multiprocessors);
+      if (copies.plan.valid && (!road.plan.valid || copies.plan.milliseconds < road.plan.milliseconds)) road = copies;
+    }
+    return road;
+  });
 }
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight || config.dtype != DType::Float32) return false;
   if (!device_traits().is_hopper()) return false;
   if (problem.groups > 1 && (problem.in_channels_per_group() < 8 || problem.out_channels_per_group() < 8)) return false;
-  return road_for(problem, config).plan.valid;
+  return road_for(problem, config)->plan.valid;
 }
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
-  return road_for(problem, config).workspace_bytes();
+  return road_for(problem, config)->workspace_bytes();
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return road_for(problem, config).plan.milliseconds;
+  return road_for(problem, config)->plan.milliseconds;
 }
 
 /// The operand, or its copy, which it makes at `to`.
@@ -251,9 +174,9 @@ void accumulate(const DenseWeightPlan& plan, const float* gathered, const float*
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const Road& road = road_for(problem, config);
+  const auto kept = road_for(problem, config);
+  const Road& road = *kept;
   const DenseWeightPlan& plan = road.plan;
-  const DenseWeightGeometry& g = plan.geometry;
   auto* copies = static_cast<std::byte*>(operands.workspace) + road.partial_bytes();
   const auto* x = static_cast<const float*>(operands.x);
   const auto* y = static_cast<const float*>(operands.y);
@@ -264,13 +187,8 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   auto* partial = static_cast<double*>(operands.workspace);
   const auto& enqueue = plan.split ? accumulate<true> : accumulate<false>;
   enqueue(plan, plan.swapped ? y_rows : x_rows, plan.swapped ? x_rows : y_rows, partial, stream);
-  const int64_t count = int64_t{g.groups} * g.columns * g.rows;
-  int parts = 1;
-  while (parts < kMostParts && 2 * parts <= g.splits) parts *= 2;
-  const int lanes = kThreads / parts;
-  launch_early("dense_weight_splits", add_splits, dim3(static_cast<unsigned>((count + lanes - 1) / lanes)),
-               dim3(static_cast<unsigned>(lanes), static_cast<unsigned>(parts)), 0, stream, g, partial, plan.swapped,
-               static_cast<float*>(operands.w), PlainWeightSum{Sizes(problem), x, y});
+  ordered_sum<float>(problem, operands, plan.geometry.splits, stream, DenseWeightOrder{plan.geometry, plan.swapped},
+                     true);
 }
 
 }  // namespace

@@ -8,15 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
-#include "choices.h"
 #include "ordered_sum.cuh"
+#include "plan_key.h"
 #include "portable_tile.cuh"
 
 namespace halo::cuda::conv {
@@ -151,19 +149,12 @@ PortablePlan plan_weight(const ConvProblem& problem, const ConvConfig& config, i
   return best;
 }
 
-/// The plan, from those already made: each call of a convolution asks several times.
 PortablePlan plan_of(const ConvProblem& problem, const ConvConfig& config) {
-  static std::mutex mutex;
-  static std::unordered_map<int, std::unordered_map<ChoiceKey, PortablePlan, ChoiceKeyHash>> plans;  // by GPU size
-  constexpr std::size_t kMostPlans = 4096;
-  const int multiprocessors = device_traits().multiprocessors;
-  const std::lock_guard lock(mutex);
-  auto& known = plans[multiprocessors];
-  const ChoiceKey key{problem, config.pass, config.dtype, config.precision};
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  if (known.size() >= kMostPlans) known.clear();
-  const auto make = config.pass == ConvPass::BackwardWeight ? plan_weight : plan_products;
-  return known.emplace(key, make(problem, config, multiprocessors)).first->second;
+  static ConvPlanCache<PortablePlan> plans;
+  return *plans.get({problem, config}, [](const PlanKey& key) {
+    const auto make = key.config.pass == ConvPass::BackwardWeight ? plan_weight : plan_products;
+    return make(key.problem, key.config, key.multiprocessors);
+  });
 }
 
 bool supports(const ConvProblem& p, const ConvConfig& config) {

@@ -4,11 +4,11 @@
 #include <halo/core/precision.h>
 
 #include <bit>
-#include <compare>
 #include <map>
 #include <mutex>
 
 #include "../runtime/device.h"
+#include "../runtime/plan_cache.h"
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -16,8 +16,6 @@ namespace halo::cuda {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-/// Choices remembered at most: shapes that keep changing must not fill the memory.
-constexpr std::size_t kMostChoices = 4096;
 
 /// The functions used here, found by name.
 struct Library {
@@ -114,7 +112,15 @@ struct Key {
   bool transpose_a, transpose_b, reads_c;
   int64_t m, n, k, lda, ldb, ldc, batch, batch_a, batch_b, batch_c;
   uint32_t align_a, align_b, align_c;
-  auto operator<=>(const Key&) const = default;
+  bool operator==(const Key&) const = default;
+};
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    std::size_t seed = 0;
+    for (const int64_t extent : {key.m, key.n, key.k, key.batch}) seed = seed * 31 + static_cast<std::size_t>(extent);
+    return seed;
+  }
 };
 
 /// The largest power of two up to 256 that divides the address.
@@ -167,10 +173,7 @@ class Chooser {
   /// The library's first proposal; a status other than success where it has none.
   cublasLtMatmulHeuristicResult_t choose(const Key& key, const Description& description) {
     const cublasLtHandle_t lt = handle(key.device);
-    std::lock_guard lock(mutex_);
-    if (const auto found = chosen_.find(key); found != chosen_.end()) return found->second;
-    if (chosen_.size() >= kMostChoices) chosen_.clear();
-    return chosen_.emplace(key, ask(lt, key, description)).first->second;
+    return *chosen_.get(key, [&](const Key& asked) { return ask(lt, asked, description); });
   }
 
  private:
@@ -197,9 +200,9 @@ class Chooser {
     return result;
   }
 
-  std::mutex mutex_;
+  std::mutex mutex_;  ///< guards the handles
   std::map<int, cublasLtHandle_t> handles_;
-  std::map<Key, cublasLtMatmulHeuristicResult_t> chosen_;
+  PlanCache<Key, cublasLtMatmulHeuristicResult_t, KeyHash> chosen_;
 };
 
 Chooser& chooser() {
