@@ -3,9 +3,9 @@
 #include <halo/autograd/arithmetic.h>
 #include <halo/autograd/index.h>
 #include <halo/autograd/interpolate.h>
+#include <halo/autograd/unary.h>
 #include <halo/core/error.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace halo {
@@ -18,6 +18,7 @@ struct Axis {
   int64_t from, to;
   double step;  ///< elements of the input from one of the result to the next
   bool identity() const { return from == to && step == 1; }
+  double last() const { return static_cast<double>(from - 1); }
 };
 
 void check(const Tensor& input, const InterpolateOptions& o) {
@@ -60,33 +61,24 @@ Axis axis_of(int64_t from, std::size_t index, const InterpolateOptions& o) {
   return axis;
 }
 
+// Places are made where x is, in float64, by functions that round once each: a graph of a GPU can hold them.
+
 Tensor nearest(const Tensor& x, int dim, const Axis& axis) {
-  std::vector<int64_t> places;
-  for (int64_t i = 0; i < axis.to; ++i) {
-    const auto place = static_cast<int64_t>(std::floor(static_cast<double>(i) * axis.step));
-    places.push_back(std::min(place, axis.from - 1));
-  }
-  return index_select(x, dim, from_vector(places, {axis.to}, x.device()));
+  const Tensor i = arange(axis.to, {.dtype = float64, .device = x.device()});
+  return index_select(x, dim, clamp(i * axis.step, 0, axis.last()).to(int64));
 }
 
 Tensor linear(const Tensor& x, int dim, const Axis& axis, bool align_corners) {
-  std::vector<int64_t> below, above;
-  std::vector<double> below_weight, above_weight;
-  for (int64_t i = 0; i < axis.to; ++i) {
-    const auto at = static_cast<double>(i);
-    const double place = align_corners ? at * axis.step : std::max((at + 0.5) * axis.step - 0.5, 0.0);
-    below.push_back(std::min(static_cast<int64_t>(std::floor(place)), axis.from - 1));
-    above.push_back(std::min(below.back() + 1, axis.from - 1));
-    above_weight.push_back(std::min(place - static_cast<double>(below.back()), 1.0));
-    below_weight.push_back(1 - above_weight.back());
-  }
+  const Tensor i = arange(axis.to, {.dtype = float64, .device = x.device()});
+  const Tensor place = align_corners ? i * axis.step : clamp((i + 0.5) * axis.step - 0.5, 0, INFINITY);
+  const Tensor below = clamp(place, 0, axis.last()).to(int64), whole = below.to(float64);
+  const Tensor above = clamp(whole + 1, 0, axis.last()).to(int64), share = clamp(place - whole, 0, 1);
   Shape along = Shape::filled(x.rank(), 1);
   along[dim] = axis.to;
-  const auto part = [&](const std::vector<int64_t>& places, const std::vector<double>& weights) {
-    const Tensor weight = from_vector(weights, along).to(x.dtype()).to(x.device());
-    return index_select(x, dim, from_vector(places, {axis.to}, x.device())) * weight;
+  const auto part = [&](const Tensor& places, const Tensor& weights) {
+    return index_select(x, dim, places) * weights.to(x.dtype()).reshape(along);
   };
-  return part(below, below_weight) + part(above, above_weight);
+  return part(below, 1 - share) + part(above, share);
 }
 
 }  // namespace

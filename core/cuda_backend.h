@@ -59,6 +59,9 @@ void copy_elements(const Tensor& source, const Tensor& target);
 /// Every element of `target` (any strides) = value.
 void fill(const Tensor& target, const Scalar& value);
 
+/// Element i of `target`, dense and int64, = i.
+void arange(const Tensor& target);
+
 enum class Distribution { Uniform, Normal };
 /// A new tensor whose element i is core/philox.h's draw i after `state`.
 Tensor random(Distribution distribution, PhiloxState state, const Shape& shape, const TensorOptions& options);

@@ -5,6 +5,7 @@
 #include <halo/core/view.h>
 
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 namespace halo {
@@ -126,9 +127,13 @@ Tensor full_like(const Tensor& like, const Scalar& value) { return full(like.sha
 
 Tensor arange(int64_t n, const TensorOptions& options) {
   if (n < 0) fail("arange: n expected 0 or more, got ", n);
-  std::vector<int64_t> values(static_cast<std::size_t>(n));
-  for (int64_t i = 0; i < n; ++i) values[static_cast<std::size_t>(i)] = i;
-  return convert(from_vector(values, {n}), options.dtype, options.device);
+  const Tensor whole = empty({n}, {.dtype = DType::Int64, .device = options.device});
+  if (options.device.is_cuda()) {
+    cuda::arange(whole);
+  } else {
+    std::iota(whole.data<int64_t>(), whole.data<int64_t>() + n, int64_t{0});
+  }
+  return convert(whole, options.dtype, options.device);
 }
 
 Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options) {

@@ -14,7 +14,8 @@ namespace halo::cuda {
 class Graph {
  public:
   /// Runs `body` once, recording instead of executing what it does on `device`. The body must not wait for the GPU
-  /// (item(), to_vector(), synchronize()); run it once before, so that nothing is set up while recording.
+  /// (item(), to_vector(), synchronize()) nor copy from the CPU; run it once before, so that nothing is set up while
+  /// recording.
   /// @throws DeviceError where the body did something that cannot be recorded.
   static Graph capture(Device device, const std::function<void()>& body);
 

@@ -64,6 +64,7 @@ void forget_convolution_choices() { absent(); }
 void copy_bytes(void*, Device, const void*, Device, std::size_t) { absent(); }
 void copy_elements(const Tensor&, const Tensor&) { absent(); }
 void fill(const Tensor&, const Scalar&) { absent(); }
+void arange(const Tensor&) { absent(); }
 Tensor random(Distribution, PhiloxState, const Shape&, const TensorOptions&) { absent(); }
 
 void conv_forward(const ConvProblem&, const Tensor&, const Tensor&, const Tensor&, const Activation&, WeightUse,

@@ -1,4 +1,4 @@
-// Fills with one value.
+// Fills with one value, or with 0, 1, 2, ...
 #include <halo/core/cuda_backend.h>
 #include <halo/core/scalar.h>
 
@@ -15,6 +15,10 @@ struct Constant {
   __device__ T operator()() const { return value; }
 };
 
+struct Position {
+  __device__ int64_t operator()(int64_t i) const { return i; }
+};
+
 }  // namespace
 
 void fill(const Tensor& target, const Scalar& value) {
@@ -26,5 +30,7 @@ void fill(const Tensor& target, const Scalar& value) {
     });
   });
 }
+
+void arange(const Tensor& target) { generate("arange", Position{}, Elements<int64_t>{target}); }
 
 }  // namespace halo::cuda

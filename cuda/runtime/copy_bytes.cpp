@@ -17,6 +17,8 @@ bool is_pageable(const void* host) {
 }
 
 void copy_with_host(void* target, const void* source, std::size_t bytes, int device, bool to_device) {
+  // A replay would read the host's memory again, whatever is there by then, or wait for itself.
+  if (recording_graph()) fail<DeviceError>("copy: expected no copy between host and GPU while a graph is recorded");
   const DeviceScope scope(device);
   const auto kind = to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
   check(cudaMemcpyAsync(target, source, bytes, kind, scope.stream()), "copy");

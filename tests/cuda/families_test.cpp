@@ -7,6 +7,7 @@ namespace {
 using testing::Bounds;
 using testing::compare;
 using testing::Gpu;
+using testing::same;
 using testing::Tensors;
 using testing::with_gradients;
 
@@ -181,6 +182,43 @@ TEST_F(Gpu, Resizing) {
   compare("interpolate with corners", {plane}, with_gradients([&](const Tensors& t) {
             return interpolate(t[0], {.size = {31, 5}, .mode = InterpolateMode::Linear, .align_corners = true});
           }));
+}
+
+// Neither places nor weights come from the host, which a graph could not ask again.
+TEST_F(Gpu, AGraphHoldsResizing) {
+  const Device gpu = Device::cuda();
+  const Tensor x = randn({2, 3, 17, 13}, {.device = gpu}).requires_grad_();
+  for (const InterpolateOptions& options :
+       {InterpolateOptions{.scale_factor = {1.7}}, InterpolateOptions{.size = {7, 31}, .mode = InterpolateMode::Linear},
+        InterpolateOptions{.size = {31}, .mode = InterpolateMode::Linear, .align_corners = true}}) {
+    const auto step = [&] {
+      x.set_grad(Tensor());
+      const Tensor y = interpolate(x, options);
+      (y * y).sum().backward();
+      return Tensors{y.detach(), x.grad()};
+    };
+    step();
+    Tensors results;
+    const cuda::Graph graph = cuda::Graph::capture(gpu, [&] { results = step(); });
+    {
+      const NoGradGuard guard;
+      x.copy_(randn(x.shape(), {.device = gpu}));
+    }
+    graph.replay();
+    const Tensors expected = step();
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_TRUE(same(results[i].to(Device::cpu()), expected[i].to(Device::cpu())));
+    }
+  }
+}
+
+TEST_F(Gpu, CountsFromZero) {
+  for (const int64_t n : {0, 1, 7, 4099}) {
+    for (const DType dtype : {int64, int32, float32, float64}) {
+      EXPECT_TRUE(
+          same(arange(n, {.dtype = dtype, .device = Device::cuda()}).to(Device::cpu()), arange(n, {.dtype = dtype})));
+    }
+  }
 }
 
 TEST_F(Gpu, WhatIsFinite) {

@@ -240,5 +240,13 @@ TEST_F(Gpu, WaitingWhileRecordingIsAnError) {
   EXPECT_EQ(x.sum().item(), 3);  // and all goes on
 }
 
+TEST_F(Gpu, CopyingFromTheHostWhileRecordingIsAnError) {
+  const Device gpu = Device::cuda();
+  const Tensor x = ones({3});
+  Tensor there;
+  EXPECT_THROW(cuda::Graph::capture(gpu, [&] { there = x.to(gpu); }), DeviceError);
+  EXPECT_EQ(x.to(gpu).sum().item(), 3);
+}
+
 }  // namespace
 }  // namespace halo
