@@ -14,12 +14,13 @@ struct ColumnCover {
   bool packs;
   Shares shares;  ///< of the rows
 
-  ColumnCover(int64_t row_count, int64_t column_count, bool packs_fit) : rows(row_count), columns(column_count) {
-    constexpr int64_t kRowsAThread = 16, kMostParts = 1024;
+  ColumnCover(int64_t row_count, int64_t column_count, bool packs_fit, int64_t most_parts = 1024)
+      : rows(row_count), columns(column_count) {
+    constexpr int64_t kRowsAThread = 16;
     const int64_t groups = (columns + kPackSize - 1) / kPackSize;
     lanes = 1;
     while (lanes < kMapThreads && lanes < groups) lanes *= 2;
-    parts = static_cast<int>(std::clamp<int64_t>(rows * lanes / (kMapThreads * kRowsAThread), 1, kMostParts));
+    parts = static_cast<int>(std::clamp<int64_t>(rows * lanes / (kMapThreads * kRowsAThread), 1, most_parts));
     packs = packs_fit && columns % kPackSize == 0;
     shares = Shares(rows, parts);
   }
@@ -52,6 +53,27 @@ struct ColumnCover {
 #pragma unroll
       for (int k = 0; k < kPackSize; ++k) {
         if (column() + k < columns) row[column() + k] = pack.at[k];
+      }
+    }
+  }
+  /// f(pack) for those of x in the rows of this thread, kBatch of them in flight.
+  template <int kBatch, class T, class F>
+  __device__ __forceinline__ void each_pack(const T* x, F&& f) const {
+    const int64_t begin = shares.begin(blockIdx.y) + team(), end = shares.begin(blockIdx.y + 1);
+    const int64_t step = kMapThreads / lanes;
+    for (int64_t row = begin; row < end; row += kBatch * step) {
+      Pack<T> batch[kBatch];
+      const auto at = [&](int u) { return x + min(row + u * step, end - 1) * columns; };
+      if (packs && column() < columns) {
+#pragma unroll
+        for (int u = 0; u < kBatch; ++u) batch[u] = *reinterpret_cast<const Pack<T>*>(at(u) + column());
+      } else {
+#pragma unroll
+        for (int u = 0; u < kBatch; ++u) batch[u] = load(at(u));
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (row + u * step < end) f(batch[u]);  // not a break, behind which the loads would wait
       }
     }
   }

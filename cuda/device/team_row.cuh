@@ -62,15 +62,21 @@ inline constexpr int kHeldElements = sizeof(T) == 8 ? 16 : 32;
 extern __shared__ __align__(16) unsigned char row_slots[];
 
 /// `kWholePacks`: rows are whole packs, which threads hold; else single elements.
-template <class T, bool kWholePacks>
+template <class T, bool kWholePacks, bool kAligned = false, int kBlock = Teams::kThreads, int kMost = kHeldElements<T>>
 struct HeldRow : RowMarch {
   using Element = T;
   using Value = device::Accumulator<T>;
   static constexpr bool kHeld = true, kPacked = kWholePacks;
-  static constexpr int kSize = kWide<T>, kElements = kHeldElements<T>, kPacks = kElements / kSize;
-  static constexpr std::size_t kSlotBytes = std::size_t{kElements} * sizeof(T) * Teams::kThreads;
+  static constexpr int kThreads = kBlock;  ///< of a block
+  static constexpr int kSize = kWide<T>, kElements = kMost, kPacks = kElements / kSize;
+  static constexpr std::size_t kSlotBytes = std::size_t{kElements} * sizeof(T) * kThreads;
+  using Aligned = HeldRow<T, kWholePacks, true, kBlock, kMost>;
   struct Values {
     Value at[kElements];
+  };
+  /// A row's packs as they lie in memory, which for short types are fewer registers.
+  struct Raw {
+    Pack<uint32_t> at[kPacks];
   };
   /// A row that all have in common, read when it is needed; null: all `otherwise`.
   struct Columns {
@@ -88,13 +94,14 @@ struct HeldRow : RowMarch {
         length(static_cast<int>(t.rows.length)),
         rank(t.teams.rank()),
         depth(t.teams.depth),
-        aligned(t.packs) {
+        aligned(kAligned || t.packs) {
     // The lengths alone decide who has which elements, so that the bits of sums do not depend on where rows begin.
     const int items = kPacked ? length / kSize : length;
     held = (max(items - rank, 0) + depth - 1) / depth;
   }
   __device__ void advance() { next(); }
 
+  __device__ __forceinline__ bool in_packs() const { return kPacked && (kAligned || aligned); }
   __device__ __forceinline__ int column(int e) const {
     return kPacked ? (rank + e / kSize * depth) * kSize + e % kSize : rank + e * depth;
   }
@@ -103,7 +110,7 @@ struct HeldRow : RowMarch {
   __device__ __forceinline__ void fetch(int slot, const T* x) const {
     const T* const from = x + (active ? row * length : 0);
     unsigned char* const to = place(slot);
-    if (kPacked && aligned) {
+    if (in_packs()) {
       const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
@@ -117,12 +124,21 @@ struct HeldRow : RowMarch {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) *reinterpret_cast<Pack<T, kSize>*>(to + p * kPackPitch) = packs[p];
   }
-  __device__ __forceinline__ Values take(int slot, const T*) const {
+  __device__ __forceinline__ Raw take_raw(int slot) const {
     device::copy_async_wait_all();
+    Raw raw;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      raw.at[p] = *reinterpret_cast<const Pack<uint32_t>*>(place(slot) + p * kPackPitch);
+    }
+    return raw;
+  }
+  __device__ __forceinline__ Values take(int slot, const T*) const {
+    const Raw raw = take_raw(slot);
     Values values;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      const auto wide = device::widen(*reinterpret_cast<const Pack<T, kSize>*>(place(slot) + p * kPackPitch));
+      const Chunk wide = chunk(raw, p);
 #pragma unroll
       for (int k = 0; k < kSize; ++k) values.at[p * kSize + k] = wide.at[k];
     }
@@ -160,7 +176,6 @@ struct HeldRow : RowMarch {
   template <class F, class... V>
   __device__ __forceinline__ void store(T* out, const F& f, const V&... values) const {
     if (!active) return;
-    T* const to = out + row * length;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!holds(p * kSize)) continue;
@@ -170,14 +185,19 @@ struct HeldRow : RowMarch {
         for (int k = 0; k < kSize; ++k) results.at[k] = static_cast<Value>(f(column(p * kSize + k), chunk.at[k]...));
       };
       apply(chunk(values, p)...);
-      const Pack<T, kSize> pack = device::narrow<T>(results);
-      if (kPacked && aligned) {
-        *reinterpret_cast<Pack<T, kSize>*>(to + column(p * kSize)) = pack;
-      } else {
+      store_chunk(out, p, results);
+    }
+  }
+  /// The thread's pack p of an active row, which it holds.
+  __device__ __forceinline__ void store_chunk(T* out, int p, const Chunk& results) const {
+    T* const to = out + row * length;
+    const Pack<T, kSize> pack = device::narrow<T>(results);
+    if (in_packs()) {
+      *reinterpret_cast<Pack<T, kSize>*>(to + column(p * kSize)) = pack;
+    } else {
 #pragma unroll
-        for (int k = 0; k < kSize; ++k) {
-          if (holds(p * kSize + k)) to[column(p * kSize + k)] = pack.at[k];
-        }
+      for (int k = 0; k < kSize; ++k) {
+        if (holds(p * kSize + k)) to[column(p * kSize + k)] = pack.at[k];
       }
     }
   }
@@ -192,25 +212,34 @@ struct HeldRow : RowMarch {
     for (int k = 0; k < kSize; ++k) chunk.at[k] = values.at[p * kSize + k];
     return chunk;
   }
+  __device__ __forceinline__ Chunk chunk(const Raw& raw, int p) const {
+    Pack<T, kSize> pack;
+    memcpy(&pack, &raw.at[p], sizeof(pack));
+    return device::widen(pack);
+  }
   __device__ __forceinline__ Chunk chunk(const Columns& columns, int p) const {
-    Pack<T, kSize> pack{};
-    if (columns.data == nullptr) {
-    } else if (kPacked && aligned) {
-      if (holds(p * kSize)) pack = *reinterpret_cast<const Pack<T, kSize>*>(columns.data + column(p * kSize));
-    } else {
+    Chunk chunk;
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) chunk.at[k] = columns.otherwise;
+    Pack<T, kSize> pack = device::narrow<T>(chunk);
+    if (in_packs()) {  // by words, as the compiler would choose between halves of them
+      Pack<uint32_t> words;
+      memcpy(&words, &pack, sizeof(pack));
+      if (columns.data != nullptr && holds(p * kSize)) {
+        words = *reinterpret_cast<const Pack<uint32_t>*>(columns.data + column(p * kSize));
+      }
+      memcpy(&pack, &words, sizeof(pack));
+    } else if (columns.data != nullptr) {
 #pragma unroll
       for (int k = 0; k < kSize; ++k) {
         if (holds(p * kSize + k)) pack.at[k] = columns.data[column(p * kSize + k)];
       }
     }
-    Chunk chunk = device::widen(pack);
-#pragma unroll
-    for (int k = 0; k < kSize; ++k) chunk.at[k] = columns.data == nullptr ? columns.otherwise : chunk.at[k];
-    return chunk;
+    return device::widen(pack);
   }
 
  private:
-  static constexpr int kPackPitch = Teams::kThreads * 16;  // from a thread's pack to its next
+  static constexpr int kPackPitch = kThreads * 16;  // from a thread's pack to its next
   __device__ __forceinline__ static unsigned char* place(int slot) {
     return row_slots + slot * kSlotBytes + threadIdx.x * 16;
   }

@@ -63,10 +63,17 @@ __device__ __forceinline__ Value shuffle_xor(const Value& value, int mask) {
 /// combine_team for teams whose threads lie side by side: within warps by shuffles, then over a team's warps in order.
 template <class Value, class Combine>
 __device__ Value combine_neighbours(int depth, Value value, Value* values, const Combine& combine) {
-  const int thread = static_cast<int>(threadIdx.x), within = min(depth, Teams::kWarp);
-  for (int mask = 1; mask < within; mask *= 2) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto meet = [&](int mask) {
     const Value other = shuffle_xor(value, mask);
     value = (thread & mask) == 0 ? combine(value, other) : combine(other, value);  // the same for both
+  };
+  if (depth >= Teams::kWarp) {
+#pragma unroll
+    for (int mask = 1; mask < Teams::kWarp; mask *= 2) meet(mask);
+  } else {
+#pragma unroll 1
+    for (int mask = 1; mask < depth; mask *= 2) meet(mask);
   }
   if (depth <= Teams::kWarp) return value;
   __syncthreads();  // an earlier result may still be read

@@ -23,14 +23,20 @@ __device__ __forceinline__ float quick_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
-__device__ __forceinline__ float quick_sigmoid(float x) { return __fdividef(1, 1 + quick_exp2(-1.44269504f * x)); }
+/// 0 for what is beyond float32, and without the scaling of numbers near that as a division by __fdividef has it.
+__device__ __forceinline__ float quick_reciprocal(float x) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
+__device__ __forceinline__ float quick_sigmoid(float x) { return quick_reciprocal(1 + quick_exp2(-1.44269504f * x)); }
 
 /// The normal distribution: Phi(x) and its density. Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 struct Normal {
   float below, density;
   __device__ explicit Normal(float x) {
     const float power = quick_exp2(-0.72134752f * x * x);  // exp(-x^2 / 2)
-    const float t = __fdividef(1, 1 + 0.23164190f * fabsf(x));
+    const float t = quick_reciprocal(1 + 0.23164190f * fabsf(x));
     const float series =
         t * (0.127414796f + t * (-0.142248368f + t * (0.710706871f + t * (-0.726576013f + t * 0.530702714f))));
     const float beyond = series * power;  // of |x|

@@ -55,17 +55,14 @@ __device__ __forceinline__ float short_normal_of(const PhiloxBlock& b) {
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(fmaxf(static_cast<float>(square), 1e-37f)));
   const double y = static_cast<double>(inverse), first = square * y;
   const double radius = fma(fma(-first, first, square), 0.5 * y, first);
-  // The angle is a quarter of turns and, exactly, x quarters more.
-  const uint64_t a = (uint64_t{b.v[3]} << 32 | b.v[2]) & ~uint64_t{0x7ff};
-  const unsigned quarter = static_cast<unsigned>((a + (uint64_t{1} << 61)) >> 62);
-  const double x = static_cast<double>(static_cast<int64_t>(a - (uint64_t{quarter} << 62))) * 0x1p-62, z = x * x;
-  constexpr double kSine[] = {1.570796326788107, -0.6459640961476592, 0.0796925827429702, -0.004681266367984746,
-                              0.00015820652654033218};
-  constexpr double kCosine[] = {0.9999999999525453, -1.233700540640265, 0.2536692037972255, -0.020860070409942245,
-                                0.0009036298859740265};
-  const double wave = (quarter & 1) != 0 ? x * polynomial(kSine, z) : polynomial(kCosine, z);
-  const float value = static_cast<float>(radius * wave);
-  return ((quarter + 1) & 2) != 0 ? -value : value;
+  // cos(2 pi a) = sin(2 pi x), x = |a - 1/2| - 1/4, which is exact: a has 53 bits. Numbers of 32 bits become float64 as
+  // the last places of 2^52 and 2^84.
+  const double high = __hiloint2double(0x45300000, static_cast<int>(b.v[3])) - (0x1p84 + 0x1p63 + 0x1p52);
+  const double a = high + __hiloint2double(0x43300000, static_cast<int>(b.v[2] & ~0x7ffu));  // 2^64 (a - 1/2)
+  const double x = fma(fabs(a), 0x1p-64, -0.25);
+  constexpr double kSine[] = {6.283185307072264,  -41.341702116744,   81.60522617402967,
+                              -76.70427987604262, 42.009779303153906, -14.393966295455941};
+  return static_cast<float>(radius * (x * polynomial(kSine, x * x)));
 }
 
 template <class T>
@@ -100,38 +97,59 @@ struct Dropout {
   }
 };
 
-template <class T>
-__device__ bool aligned(const T* data) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+/// out = f(block, in...) for kBlocks blocks, `first_block` and those a block of threads apart. `kWhole`: all their
+/// elements are there, in packs.
+template <bool kWhole, class F, class T, class... In>
+__device__ __forceinline__ void draw_blocks(int64_t first_block, int64_t count, const F& f, T* out, const In*... in) {
+  constexpr int kDraws = F::kDraws;
+  struct Draws {
+    Pack<T, kDraws> of[F::kBlocks];
+  };
+  const auto each = [&](const auto& use) {
+#pragma unroll
+    for (int b = 0; b < F::kBlocks; ++b) use(b, (first_block + b * kMapThreads) * kDraws);
+  };
+  const auto load = [&](const T* from) {
+    Draws draws{};
+    each([&](int b, int64_t first) {
+      if constexpr (kWhole) {
+        draws.of[b] = *reinterpret_cast<const Pack<T, kDraws>*>(from + first);
+      } else {
+        for (int k = 0; k < kDraws && first + k < count; ++k) draws.of[b].at[k] = from[first + k];
+      }
+    });
+    return draws;
+  };
+  const auto draw_all = [&](const auto&... sources) {
+    PhiloxBlock numbers[F::kBlocks];  // all before the first use: the rounds' keys are found once
+#pragma unroll
+    for (int b = 0; b < F::kBlocks; ++b)
+      numbers[b] = philox(f.state, static_cast<uint64_t>(first_block + b * kMapThreads));
+    Draws draws;
+#pragma unroll
+    for (int b = 0; b < F::kBlocks; ++b) draws.of[b] = f(numbers[b], sources.of[b]...);
+    return draws;
+  };
+  const Draws draws = draw_all(load(in)...);
+  each([&](int b, int64_t first) {
+    if constexpr (kWhole) {
+      *reinterpret_cast<Pack<T, kDraws>*>(out + first) = draws.of[b];
+    } else {
+      for (int k = 0; k < kDraws && first + k < count; ++k) out[first + k] = draws.of[b].at[k];
+    }
+  });
 }
 
-/// out = f(block, in...) for all elements.
+/// out = f(block, in...) for all elements; `packs`: all begin on the alignment of a pack.
 template <class F, class T, class... In>
 __global__ void __launch_bounds__(kMapThreads)
-    draw_kernel(int64_t count, const __grid_constant__ F f, T* out, const In*... in) {
-  using Draws = Pack<T, F::kDraws>;
-  const int64_t first_block = int64_t{blockIdx.x} * (kMapThreads * F::kBlocks) + threadIdx.x;
-  PhiloxBlock numbers[F::kBlocks];  // all before the first branch: the rounds' keys are found once
-#pragma unroll
-  for (int b = 0; b < F::kBlocks; ++b)
-    numbers[b] = philox(f.state, static_cast<uint64_t>(first_block + b * kMapThreads));
-#pragma unroll
-  for (int b = 0; b < F::kBlocks; ++b) {
-    const int64_t first = (first_block + b * kMapThreads) * F::kDraws;
-    if (first >= count) return;
-    const bool whole = first + F::kDraws <= count;
-    const auto load = [&](const T* from) {
-      if (whole && aligned(from)) return *reinterpret_cast<const Draws*>(from + first);
-      Draws draws{};
-      for (int k = 0; k < F::kDraws && first + k < count; ++k) draws.at[k] = from[first + k];
-      return draws;
-    };
-    const Draws draws = f(numbers[b], load(in)...);
-    if (whole && aligned(out)) {
-      *reinterpret_cast<Draws*>(out + first) = draws;
-    } else {
-      for (int k = 0; k < F::kDraws && first + k < count; ++k) out[first + k] = draws.at[k];
-    }
+    draw_kernel(int64_t count, bool packs, const __grid_constant__ F f, T* out, const In*... in) {
+  constexpr int kBlocks = kMapThreads * F::kBlocks;  // of a block of threads
+  const int64_t begin = int64_t{blockIdx.x} * kBlocks;
+  if (packs && (begin + kBlocks) * F::kDraws <= count) {
+    draw_blocks<true>(begin + threadIdx.x, count, f, out, in...);
+  } else {
+    draw_blocks<false>(begin + threadIdx.x, count, f, out, in...);
   }
 }
 
@@ -140,9 +158,10 @@ void draw(const char* name, const F& f, const Tensor& out, const In*... in) {
   constexpr int kElements = F::kDraws * F::kBlocks;  // of a thread
   const int64_t count = out.numel();
   if (count == 0) return;
+  const bool packs = (is_aligned<T, F::kDraws>(out.data<T>()) && ... && is_aligned<T, F::kDraws>(in));
   const DeviceScope scope(out.device());
   launch(name, draw_kernel<F, T, In...>, map_blocks((count + kElements - 1) / kElements), kMapThreads, 0,
-         scope.stream(), count, f, out.data<T>(), in...);
+         scope.stream(), count, packs, f, out.data<T>(), in...);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "../device/map.cuh"
 #include "../device/number.cuh"
 #include "../reduce/partials.h"
+#include "few_places.h"
 #include "radix_sort.h"
 
 namespace halo::cuda {
@@ -146,6 +147,7 @@ __global__ void __launch_bounds__(kMapThreads)
 void index_add(const char* op, const Tensor& g, int dim, const Tensor& index, const Tensor& y) {
   if (y.numel() == 0) return;
   if (g.numel() == 0) return halo::fill(y, 0);
+  if (dim == 0 && sum_few_places(op, g, index, y)) return;
   const int64_t extent = y.shape()[dim];
   int64_t inner = 1;
   for (int axis = dim + 1; axis < y.rank(); ++axis) inner *= y.shape()[axis];

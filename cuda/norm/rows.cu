@@ -99,7 +99,7 @@ __device__ __forceinline__ void store_column_sums(const Row& row, const Teams& t
 #pragma unroll
   for (int e = 0; e < Row::kElements; ++e) sums[own + row.column(e)] = values.at[e];
   __syncthreads();
-  for (int column = static_cast<int>(threadIdx.x); column < row.length; column += Teams::kThreads) {
+  for (int column = static_cast<int>(threadIdx.x); column < row.length; column += Row::kThreads) {
     Value sum = 0;
 #pragma unroll 8
     for (int team = 0; team < teams.lanes; ++team) sum += sums[team * pitch + column];
@@ -107,67 +107,131 @@ __device__ __forceinline__ void store_column_sums(const Row& row, const Teams& t
   }
 }
 
+/// In pairs.
+template <class Sum, int N>
+__device__ __forceinline__ Sum sum_of(Sum (&parts)[N]) {
+#pragma unroll
+  for (int step = 1; step < N; step *= 2) {
+#pragma unroll
+    for (int k = 0; k < N; k += 2 * step) parts[k] = parts[k] + parts[k + step];
+  }
+  return parts[0];
+}
+
+/// The compiler forgets what it knows of these words.
+template <class Raw>
+__device__ __forceinline__ void forget(Raw& raw) {
+#pragma unroll
+  for (auto& pack : raw.at) {
+#pragma unroll
+    for (uint32_t& word : pack.at) asm volatile("" : "+r"(word));
+  }
+}
+
+/// The sum of `value` over a row's team. A team that is several warps waits for itself alone, so that `shared`, a value
+/// a warp, must hold nothing else.
+template <class Row, class Value>
+__device__ __forceinline__ Value sum_over_team(const Row& row, Value value, Value* shared) {
+  const int thread = static_cast<int>(threadIdx.x), warps = row.depth / Teams::kWarp;
+  if (warps <= 1) return row.combine(value, shared, functor::Add{});
+#pragma unroll
+  for (int mask = 1; mask < Teams::kWarp; mask *= 2) value = value + shuffle_xor(value, mask);
+  const auto meet = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + thread / row.depth), "r"(row.depth) : "memory"); };
+  meet();  // an earlier sum may still be read
+  if (thread % Teams::kWarp == 0) shared[thread / Teams::kWarp] = value;
+  meet();
+  const int first = thread / row.depth * warps;
+  value = shared[first];
+  for (int warp = 1; warp < warps; ++warp) value = value + shared[first + warp];
+  return value;
+}
+
+/// Blocks of the backward kernel with two sums that a multiprocessor should have at once.
+template <class Row>
+inline constexpr int kBackwardBlocks = sizeof(typename Row::Element) != 2 ? 1
+                                       : Row::kElements > 16              ? 2
+                                                                          : 3;
+
 /// partials: [blocks][kSums][length], sums over the block's rows.
 template <class Row, int kSums>
-__global__ void __launch_bounds__(Teams::kThreads, 1)
+__global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Row> : 1)
     rows_backward_kernel(const __grid_constant__ RowTeams teams,
                          const __grid_constant__ RowBackward<typename Row::Element> args,
                          typename Row::Value* partials) {
   using Value = typename Row::Value;
-  using Values = typename Row::Values;
   using Three = Totals<Value, 3>;
-  __shared__ Three shared[Teams::kThreads / Teams::kWarp];
+  constexpr bool kStream = kSums > 2;  // a gradient besides, and the sum of all
+  __shared__ Three shared[Row::kThreads / Teams::kWarp];
   const Value count = static_cast<Value>(args.length);
   Value next_mean, next_rstd;
   const auto fetch = [&](const Row& row) {
     row.fetch(kX, args.x);
     row.fetch(kGradient, args.g_y);
-    if (args.g_x != nullptr) row.fetch(kPast, args.g_x);
+    if constexpr (kStream) {
+      if (args.g_x != nullptr) row.fetch(kPast, args.g_x);
+    }
     next_mean = row.active ? args.mean[row.row] : Value(0);
     next_rstd = row.active ? args.rstd[row.row] : Value(0);
   };
-  Values sums[kSums] = {};
+  typename Row::Values sums[kSums] = {};
   Row next(teams);
   fetch(next);
   while (next.more()) {
     const Row row = next;
     const Value mean = next_mean, rstd = next_rstd;
-    Values d = row.take(kX, args.x), h, past{};
-    const Values g = row.take(kGradient, args.g_y);
-    if (args.g_x != nullptr) past = row.take(kPast, args.g_x);
+    auto x = row.take_raw(kX), g = row.take_raw(kGradient);
+    typename Row::Raw past{};
+    if constexpr (kStream) {
+      if (args.g_x != nullptr) past = row.take_raw(kPast);
+    }
     next.advance();
     fetch(next);
+    // f(chunk of x - mean, of g, and of g times the weight, p); elements that there are not are 0 in the first pass.
+    const auto each_chunk = [&](const auto& f) {
 #pragma unroll
-    for (int p = 0; p < Row::kPacks; ++p) {
-      const auto weight = row.chunk(typename Row::Columns{args.weight, 1}, p);
+      for (int p = 0; p < Row::kPacks; ++p) {
+        auto d = row.chunk(x, p), h = row.chunk(typename Row::Columns{args.weight, 1}, p);
+        const auto up = row.chunk(g, p);
+#pragma unroll
+        for (int k = 0; k < Row::kSize; ++k) {
+          d.at[k] -= row.holds(p * Row::kSize + k) ? mean : Value(0);
+          h.at[k] *= up.at[k];
+        }
+        f(d, up, h, p);
+      }
+    };
+    Three parts[4] = {};
+    each_chunk([&](const auto& d, const auto&, const auto& h, int) {
 #pragma unroll
       for (int k = 0; k < Row::kSize; ++k) {
-        const int e = p * Row::kSize + k;
-        if (row.holds(e)) d.at[e] -= mean;
-        h.at[e] = g.at[e] * weight.at[k];
+        parts[k % 4].at[0] += d.at[k];
+        parts[k % 4].at[1] += h.at[k];
+        parts[k % 4].at[2] += h.at[k] * d.at[k];
       }
-    }
-    auto totals = row.template sum<Three>([&](Three& sum, int e) {
-      sum.at[0] += d.at[e];
-      sum.at[1] += h.at[e];
-      sum.at[2] += h.at[e] * d.at[e];
     });
-    totals = row.combine(totals, shared, functor::Add{});
+    const Three totals = sum_over_team(row, sum_of(parts), shared);
     const Value rest = totals.at[0] / count, plain = totals.at[1] / count;
     const Value scaled = (totals.at[2] - rest * totals.at[1]) * rstd / count;
     const Value shift = -rest * rstd, of_plain = -plain * rstd, of_xhat = -scaled * rstd;
-    // What lies beyond the row is not 0 any more, but nobody reads it.
-#pragma unroll
-    for (int e = 0; e < Row::kElements; ++e) {
-      const Value xhat = d.at[e] * rstd + shift;
-      h.at[e] = h.at[e] * rstd + (xhat * of_xhat + (of_plain + past.at[e]));
-      sums[0].at[e] += g.at[e] * xhat;
-      sums[1].at[e] += g.at[e];
-      if constexpr (kSums > 2) sums[2].at[e] += h.at[e];
+    if constexpr (sizeof(typename Row::Element) == 2) {
+      // So that the compiler widens them again: twice as many registers would leave half of the warps.
+      forget(x);
+      forget(g);
     }
-    if (args.x_grad != nullptr)
-      row.store(
-          args.x_grad, [](int64_t, Value value) { return value; }, h);
+    each_chunk([&](const auto& d, const auto& up, const auto& h, int p) {
+      const auto more = row.chunk(past, p);
+      typename Row::Chunk grad;
+#pragma unroll
+      for (int k = 0; k < Row::kSize; ++k) {
+        const int e = p * Row::kSize + k;
+        const Value xhat = d.at[k] * rstd + shift, plain_part = kStream ? of_plain + more.at[k] : of_plain;
+        grad.at[k] = h.at[k] * rstd + (xhat * of_xhat + plain_part);
+        sums[0].at[e] += up.at[k] * xhat;
+        sums[1].at[e] += up.at[k];
+        if constexpr (kStream) sums[2].at[e] += grad.at[k];
+      }
+      if (args.x_grad != nullptr && row.active && row.holds(p * Row::kSize)) row.store_chunk(args.x_grad, p, grad);
+    });
   }
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {
@@ -180,23 +244,58 @@ bool are_packs(Pointers... pointers) {
   return (is_aligned<T, kWide<T>>(pointers) && ...);
 }
 
+/// Calls f(type_identity of the row class, RowTeams) with what suits the backward kernel.
+template <class T, class F>
+void with_backward_row(const Rows& rows, bool packs, bool stream, F&& f) {
+  if constexpr (sizeof(T) == 2) {
+    // Half as many sums a thread leave room for more warps; their elements cost less memory to wait for.
+    constexpr int kElements = 16;
+    if (!stream && rows.length <= kElements * Teams::kThreads && rows.length % kWide<T> == 0) {
+      const auto depth = std::bit_ceil(static_cast<uint64_t>((rows.length + kElements - 1) / kElements));
+      return f(std::type_identity<HeldRow<T, true, false, Teams::kThreads, kElements>>{},
+               RowTeams{rows, Teams::with_depth(depth), packs});
+    }
+  } else if constexpr (sizeof(T) == 4) {
+    // Twice the threads for a row that is all a multiprocessor has at once.
+    constexpr int kThreads = 512, kElements = 16;
+    if (rows.length > kThreads * kElements / 2 && rows.length % kWide<T> == 0) {
+      return f(std::type_identity<HeldRow<T, true, false, kThreads, kElements>>{},
+               RowTeams{rows, {1, kThreads}, packs});
+    }
+  }
+  with_held_row<T>(rows, packs, f);
+}
+
+/// Whether rows have a gradient besides, or the sum of all is wanted.
+template <class T>
+bool is_stream(const RowBackward<T>& a) {
+  return a.x_sum != nullptr || a.g_x != nullptr;
+}
+
 /// Blocks of the backward kernel, on which the bits of the sums depend. A thread adds up no more than so many rows in
 /// float32; the rest is added in float64.
 template <class T>
-int64_t backward_blocks(int64_t rows, int64_t length) {
-  constexpr int64_t kFull = 132, kFewRows = 16, kMostRows = 128;
+int64_t backward_blocks(const RowBackward<T>& a) {
+  constexpr int64_t kFewRows = 16, kMostRows = 128, kMultiprocessors = 132;  // of the largest GPUs
   int64_t blocks = 0;
-  with_held_row<T>({rows, length}, false, [&](auto, const RowTeams& t) {
-    const int64_t lanes = t.teams.lanes, needed = (rows + lanes * kMostRows - 1) / (lanes * kMostRows);
-    blocks = std::clamp<int64_t>(rows / (lanes * kFewRows), 1, std::max(kFull, needed));
-  });
+  with_backward_row<T>(
+      {a.rows, a.length}, false, is_stream(a), [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+        const int64_t full = kMultiprocessors * (is_stream(a) ? 1 : kBackwardBlocks<Row>);
+        const int64_t lanes = t.teams.lanes, needed = (a.rows + lanes * kMostRows - 1) / (lanes * kMostRows);
+        blocks = std::clamp<int64_t>(a.rows / (lanes * kFewRows), 1, std::max(full, needed));
+      });
   return blocks;
+}
+
+template <class T>
+bool are_packs(const RowBackward<T>& a) {
+  return are_packs<T>(a.x, a.weight, a.g_x, a.g_y, a.x_grad);
 }
 
 /// Sums over rows that the kernel takes. Two alone are a kernel of their own where it matters.
 template <class T>
 int kernel_sums(const RowBackward<T>& a) {
-  return a.x_sum != nullptr || sizeof(T) == 8 || a.length % kWide<T> != 0 ? 3 : 2;
+  return is_stream(a) || sizeof(T) == 8 || a.length % kWide<T> != 0 || !are_packs(a) ? 3 : 2;
 }
 
 }  // namespace
@@ -209,30 +308,37 @@ void rows_forward(const char* name, const RowForward<T>& a, cudaStream_t stream)
   const bool packs = are_packs<T>(a.x, a.x_bias, a.residual, a.weight, a.bias, a.sum, a.y);
   with_held_row<T>({a.rows, a.length}, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
     const std::size_t slots = a.residual != nullptr ? 2 : 1;
-    const unsigned most = sizeof(T) > 2 ? 2112 : slots == 2 ? 1056 : 264;
-    launch(name, rows_forward_kernel<Row>, t.blocks(most), Teams::kThreads, slots * Row::kSlotBytes, stream, t, a);
+    const unsigned most = sizeof(T) > 2 ? 2112 : 1056;
+    auto kernel = rows_forward_kernel<Row>;
+    if constexpr (Row::kPacked && sizeof(T) < 8) {
+      if (packs) kernel = rows_forward_kernel<typename Row::Aligned>;
+    }
+    launch(name, kernel, t.blocks(most), Teams::kThreads, slots * Row::kSlotBytes, stream, t, a);
   });
 }
 
 template <class T>
 int64_t rows_backward_workspace(const RowBackward<T>& a) {
-  return backward_blocks<T>(a.rows, a.length) * kernel_sums(a) * a.length;
+  return backward_blocks(a) * kernel_sums(a) * a.length;
 }
 
 template <class T>
 void rows_backward(const char* name, const RowBackward<T>& a, RowStatistic<T>* workspace, cudaStream_t stream) {
-  const bool packs = are_packs<T>(a.x, a.weight, a.g_x, a.g_y, a.x_grad);
-  const int64_t blocks = backward_blocks<T>(a.rows, a.length);
+  const bool packs = are_packs(a);
+  const int64_t blocks = backward_blocks(a);
   const int sums = kernel_sums(a);
-  with_held_row<T>({a.rows, a.length}, packs, [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-    auto kernel = rows_backward_kernel<Row, 3>;
-    if constexpr (Row::kPacked && sizeof(T) < 8) {
-      if (sums == 2) kernel = rows_backward_kernel<Row, 2>;
-    }
-    const std::size_t slots = a.g_x != nullptr ? 3 : 2;
-    launch(name, kernel, static_cast<unsigned>(blocks), Teams::kThreads, slots * Row::kSlotBytes, stream, t, a,
-           workspace);
-  });
+  with_backward_row<T>({a.rows, a.length}, packs, is_stream(a),
+                       [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
+                         auto kernel = rows_backward_kernel<Row, 3>;
+                         if constexpr (Row::kPacked && sizeof(T) < 8) {
+                           using Aligned = typename Row::Aligned;
+                           if (packs)
+                             kernel = sums == 2 ? rows_backward_kernel<Aligned, 2> : rows_backward_kernel<Aligned, 3>;
+                         }
+                         const std::size_t slots = a.g_x != nullptr ? 3 : 2;
+                         launch(name, kernel, static_cast<unsigned>(blocks), Row::kThreads, slots * Row::kSlotBytes,
+                                stream, t, a, workspace);
+                       });
   sum_partials<RowStatistic<T>, T>(name, workspace, blocks, sums * a.length, a.length,
                                    {{a.weight_grad, a.bias_grad, a.x_sum}, a.length}, stream);
 }

@@ -5,14 +5,15 @@
 namespace halo::cuda {
 namespace {
 
-constexpr int kColumns = 32, kSlices = 16;
+constexpr int kColumns = 8, kSlices = 64, kWarp = 32, kWarps = kColumns * kSlices / kWarp;
 
-/// A block sums 32 columns: each slice every 16th part in order, then the slices in order.
+/// A block sums 8 columns, whole sectors of memory: each slice every 64th part in order, then the slices of each warp
+/// in pairs, then the warps in order.
 template <class Value, class T>
 __global__ void __launch_bounds__(kColumns* kSlices)
     sum_partials_kernel(const Value* partials, int64_t parts, int64_t pitch, int64_t columns, double divisor,
                         const __grid_constant__ SumOutputs<T> outputs) {
-  __shared__ double sums[kSlices][kColumns];
+  __shared__ double sums[kWarps][kColumns];
   const int lane = static_cast<int>(threadIdx.x), slice = static_cast<int>(threadIdx.y);
   const int64_t column = int64_t{blockIdx.x} * kColumns + lane;
   T* const out = outputs.at[blockIdx.y];
@@ -24,10 +25,12 @@ __global__ void __launch_bounds__(kColumns* kSlices)
     for (int64_t part = slice; part < parts; part += kSlices)
       sum += static_cast<double>(partials[part * pitch + column]);
   }
-  sums[slice][lane] = sum;
+  for (int step = kColumns; step < kWarp; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  const int warp = slice * kColumns / kWarp;
+  if (slice % (kWarp / kColumns) == 0) sums[warp][lane] = sum;
   __syncthreads();
   if (slice > 0 || column >= columns) return;
-  for (int s = 1; s < kSlices; ++s) sum += sums[s][lane];
+  for (int w = 1; w < kWarps; ++w) sum += sums[w][lane];
   out[column] = device::from_accumulator<T>(static_cast<device::Accumulator<T>>(sum / divisor));
 }
 

@@ -15,8 +15,7 @@ __global__ void __launch_bounds__(kMapThreads)
   using Sum = std::conditional_t<sizeof(T) == 2, float, double>;  // of one thread
   __shared__ Pack<double> sums[kMapThreads];
   Pack<Sum> sum{};
-  cover.each_row<8>([&](int64_t row) {
-    const Pack<T> v = cover.load(x + row);
+  cover.each_pack<8>(x, [&](const Pack<T>& v) {
 #pragma unroll
     for (int k = 0; k < kPackSize; ++k) sum.at[k] += static_cast<Sum>(device::to_accumulator(v.at[k]));
   });
@@ -37,7 +36,8 @@ bool sum_columns(const Tensor& x, int kept, double divisor, const Tensor& out) {
                       rows.strides[0][0] == columns.numel();
   if (!matrix || columns.numel() == 1) return false;
   dispatch_floating("reduce", x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const ColumnCover cover(rows.numel(), columns.numel(), is_aligned(x.data<T>()));
+    constexpr int64_t kMostParts = 528;  // fill the largest GPUs
+    const ColumnCover cover(rows.numel(), columns.numel(), is_aligned(x.data<T>()), kMostParts);
     const Tensor partials = empty({cover.parts, cover.columns}, {.dtype = DType::Float64, .device = x.device()});
     const DeviceScope scope(x.device());
     launch("reduce", sum_columns_kernel<T>, cover.grid(), kMapThreads, 0, scope.stream(), cover, x.data<T>(),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../device/async_copy.cuh"
 #include "../device/number.cuh"
 #include "../device/packs.cuh"
 #include "../device/rows.h"
@@ -38,10 +39,11 @@ __device__ T from_total(Total<T> total) {
 
 constexpr int kWarp = Teams::kWarp;
 
-/// A piece of a row, which a team scans at once: kPacks packs a thread, a team's threads side by side in each.
+/// A piece of a row, which a team scans at once: kPacks neighbouring packs a thread.
 template <class T>
 struct ScanPiece {
   static constexpr int kSize = kWide<T>, kPacks = std::min(32 / kSize, 8);
+  static constexpr int kSlotBytes = kThreads * kPacks * device::kGranule;
   int64_t block_row, row, begin = 0;  ///< begin: where the team's piece does
 
   __device__ explicit ScanPiece(const Teams& teams)
@@ -54,143 +56,138 @@ struct ScanPiece {
     block_row += step;
     row += step;
   }
+  /// Where pack g of the piece lies in the team's part of a slot, in bytes: neighbouring packs as well as packs kPacks
+  /// apart are in different banks.
+  __device__ static int place(int g) { return (g ^ (g >> 3 & (kPacks - 1))) * device::kGranule; }
 };
 
-/// sums[p] of each thread becomes the sum of what comes before its pack p in the piece, `all` that of the piece. All
-/// threads of the block call it; `warps` is shared memory for kPacks values a warp.
-template <int kPacks, class Value>
-__device__ __forceinline__ void scan_team(int depth, int rank, Value (&sums)[kPacks], Value* warps, Value& all) {
+/// The sum of what comes before this thread's `sum` in the team, `all` that of the whole team. All threads of the block
+/// call it; `warps` is shared memory for a value a warp.
+template <class Value>
+__device__ __forceinline__ Value scan_team(int depth, int rank, Value sum, Value* warps, Value& all) {
   const int within = min(depth, kWarp), warp = static_cast<int>(threadIdx.x) / kWarp;
-  Value totals[kPacks];
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    Value sum = sums[p];
-    for (int step = 1; step < within; step *= 2) {
-      const Value other = __shfl_up_sync(~0u, sum, step, within);
-      if (rank % within >= step) sum += other;
-    }
-    totals[p] = __shfl_sync(~0u, sum, within - 1, within);
-    // Not sum - sums[p], which would have the rounding, and the NaN, of a difference.
-    sum = __shfl_up_sync(~0u, sum, 1, within);
-    sums[p] = rank % within == 0 ? Value(0) : sum;
+  for (int step = 1; step < within; step *= 2) {
+    const Value other = __shfl_up_sync(~0u, sum, step, within);
+    if (rank % within >= step) sum += other;
   }
-  all = 0;
-  if (depth <= kWarp) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      sums[p] += all;
-      all += totals[p];
-    }
-    return;
-  }
+  const Value total = __shfl_sync(~0u, sum, within - 1, within);
+  // Not sum - own, which would have the rounding, and the NaN, of a difference.
+  sum = __shfl_up_sync(~0u, sum, 1, within);
+  if (rank % within == 0) sum = 0;
+  all = total;
+  if (depth <= kWarp) return sum;
   __syncthreads();  // an earlier scan may still be read
-  if (rank % kWarp == 0) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) warps[warp * kPacks + p] = totals[p];
-  }
+  if (rank % kWarp == 0) warps[warp] = total;
   __syncthreads();
   const int of_team = depth / kWarp, first = warp / of_team * of_team;
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    for (int w = first; w < first + of_team; ++w) {
-      if (w == warp) sums[p] += all;
-      all += warps[w * kPacks + p];
-    }
+  all = 0;
+  for (int w = first; w < first + of_team; ++w) {
+    if (w == warp) sum += all;
+    all += warps[w];
   }
+  return sum;
 }
 
-/// A block's teams march through the rows; the next pieces are on their way while one is summed.
+/// A block's teams march through the rows; the next pieces are on their way while one is summed. Threads read and write
+/// memory side by side, but sum neighbours: packs change hands in shared memory.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads)
     scan_rows_kernel(const __grid_constant__ Teams teams, int64_t rows, int64_t length, bool packs, bool reverse,
                      const T* x, T* y) {
   using Piece = ScanPiece<T>;
   constexpr int kSize = Piece::kSize, kPacks = Piece::kPacks;
-  struct Values {
-    Pack<T, kSize> at[kPacks];
+  using Packed = Pack<T, kSize>;
+  extern __shared__ __align__(16) unsigned char slots[];  // two
+  __shared__ Total<T> warps[kThreads / kWarp];
+  const int rank = teams.rank(), depth = teams.depth;
+  unsigned char* const of_team = slots + teams.lane() * depth * kPacks * device::kGranule;
+  const auto at = [&](int slot, int g) {
+    return reinterpret_cast<Packed*>(of_team + slot * Piece::kSlotBytes + Piece::place(g));
   };
-  __shared__ Total<T> warps[kThreads / kWarp * kPacks];
-  const int rank = teams.rank();
-  /// Elements of pack p, and where the first of them in memory is: a reversed pack is stored from its far end.
-  const auto count_of = [&](const Piece& at, int p) {
-    const int64_t left = at.row < rows ? length - at.begin - (p * teams.depth + rank) * kSize : 0;
+  const auto meet = [&] {
+    if (depth <= kWarp) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  };
+  /// Elements of pack g, and where the first of them in memory is: a reversed pack is stored from its far end.
+  const auto count_of = [&](const Piece& piece, int g) {
+    const int64_t left = piece.row < rows ? length - piece.begin - g * kSize : 0;
     return static_cast<int>(max(int64_t{0}, min(int64_t{kSize}, left)));
   };
-  const auto place_of = [&](const Piece& at, int p, int count) {
-    const int64_t first = at.begin + (p * teams.depth + rank) * kSize;
-    return at.row * length + (reverse ? length - first - count : first);
+  const auto place_of = [&](const Piece& piece, int g, int count) {
+    const int64_t first = piece.begin + g * kSize;
+    return piece.row * length + (reverse ? length - first - count : first);
   };
-  const auto load = [&](const Piece& at) {
-    Values values{};
+  const auto fetch = [&](const Piece& piece, int slot) {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      const int count = count_of(at, p);
-      const T* const from = x + place_of(at, p, count);
+      const int g = p * depth + rank, count = count_of(piece, g);
+      const T* const from = x + (count > 0 ? place_of(piece, g, count) : 0);
       if (packs) {
-        if (count > 0) values.at[p] = *reinterpret_cast<const Pack<T, kSize>*>(from);
+        device::copy_async_16(static_cast<uint32_t>(__cvta_generic_to_shared(at(slot, g))), from, count > 0 ? 16 : 0);
       } else {
-#pragma unroll
-        for (int k = 0; k < kSize; ++k) {
-          if (k < count) values.at[p].at[k] = from[k];
-        }
+        Packed pack{};
+        for (int k = 0; k < count; ++k) pack.at[k] = from[k];
+        *at(slot, g) = pack;
       }
     }
-    return values;
+    device::copy_async_commit();
   };
-  const auto flip = [&](Values& values) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
+  // Elements beyond a pack's count are 0: at its end, or, where it is reversed, before the others.
+  const auto in_order = [&](Packed pack) {
+    if (reverse) {
 #pragma unroll
       for (int k = 0; k < kSize / 2; ++k) {
-        const T other = values.at[p].at[k];
-        values.at[p].at[k] = values.at[p].at[kSize - 1 - k];
-        values.at[p].at[kSize - 1 - k] = other;
+        const T other = pack.at[k];
+        pack.at[k] = pack.at[kSize - 1 - k];
+        pack.at[kSize - 1 - k] = other;
       }
     }
+    return pack;
   };
   Piece next(teams);
-  Values incoming = load(next);
-  Total<T> total = 0;  // of all earlier pieces
-  while (next.block_row < rows) {
+  Total<T> total = 0;
+  fetch(next, 0);
+  for (int slot = 0; next.block_row < rows; slot ^= 1) {
     const Piece here = next;
-    Values values = incoming;
     next.advance(teams, length);
-    incoming = load(next);
+    fetch(next, slot ^ 1);
+    device::copy_async_wait<1>();
+    meet();
     if (here.begin == 0) total = 0;
-    Total<T> before[kPacks], all;
-    // Elements beyond a pack's count are 0: at its end, or, where it is reversed, before the others.
-    if (reverse) flip(values);
+    Total<T> sum = 0, all;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      before[p] = 0;
+      const Packed pack = in_order(*at(slot, rank * kPacks + p));
 #pragma unroll
-      for (int k = 0; k < kSize; ++k) before[p] += to_total(values.at[p].at[k]);
+      for (int k = 0; k < kSize; ++k) sum += to_total(pack.at[k]);
     }
-    scan_team(teams.depth, rank, before, warps, all);
+    sum = total + scan_team(depth, rank, sum, warps, all);
+    total += all;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      Total<T> sum = total + before[p];
+      Packed pack = in_order(*at(slot, rank * kPacks + p));
 #pragma unroll
       for (int k = 0; k < kSize; ++k) {
-        sum += to_total(values.at[p].at[k]);
-        values.at[p].at[k] = from_total<T>(sum);
+        sum += to_total(pack.at[k]);
+        pack.at[k] = from_total<T>(sum);
       }
+      *at(slot, rank * kPacks + p) = in_order(pack);
     }
-    if (reverse) flip(values);
+    meet();
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      const int count = count_of(here, p);
-      T* const to = y + place_of(here, p, count);
+      const int g = p * depth + rank, count = count_of(here, g);
+      T* const to = y + (count > 0 ? place_of(here, g, count) : 0);
+      const Packed pack = *at(slot, g);
       if (packs) {
-        if (count > 0) *reinterpret_cast<Pack<T, kSize>*>(to) = values.at[p];
+        if (count > 0) *reinterpret_cast<Packed*>(to) = pack;
       } else {
-#pragma unroll
-        for (int k = 0; k < kSize; ++k) {
-          if (k < count) to[k] = values.at[p].at[k];
-        }
+        for (int k = 0; k < count; ++k) to[k] = pack.at[k];
       }
     }
-    total += all;
   }
 }
 
@@ -222,10 +219,10 @@ void scan(const Rows& rows, bool reverse, const Tensor& x, const Tensor& y) {
   constexpr int64_t kEach = ScanPiece<T>::kPacks * kWide<T>, kLeast = 8;  // threads: fewer read less than whole lines
   const auto wanted = static_cast<uint64_t>(
       std::max((rows.length + kEach - 1) / kEach, std::min((rows.length + kWide<T> - 1) / kWide<T>, kLeast)));
-  constexpr unsigned kMostBlocks = 1056;  // enough to fill the largest GPUs
+  constexpr unsigned kMostBlocks = 792;  // enough to fill the largest GPUs
   const Teams teams = Teams::with_depth(std::min<uint64_t>(std::bit_ceil(wanted), kThreads));
-  launch("cumsum", scan_rows_kernel<T>, std::min(teams.blocks(rows.count), kMostBlocks), kThreads, 0, scope.stream(),
-         teams, rows.count, rows.length, packs, reverse, in, out);
+  launch("cumsum", scan_rows_kernel<T>, std::min(teams.blocks(rows.count), kMostBlocks), kThreads,
+         2 * ScanPiece<T>::kSlotBytes, scope.stream(), teams, rows.count, rows.length, packs, reverse, in, out);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // Losses over classes: a team of threads a position, its classes a row.
 #include <halo/core/copy.h>
+#include <halo/core/storage.h>
 #include <halo/ops/binary_functors.h>
 #include <halo/ops/cross_entropy_backend.h>
 
 #include "../device/exponential.cuh"
 #include "../device/team_row.cuh"
-#include "../reduce/fold_runs.cuh"
 #include "../runtime/data.h"
 #include "../runtime/device.h"
 
@@ -52,7 +52,9 @@ struct Label {
 };
 
 template <class Row>
-__global__ void __launch_bounds__(Teams::kThreads, 2)
+__global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element) == 8   ? 2
+                                                   : sizeof(typename Row::Element) == 4 ? 3
+                                                                                        : 4)
     cross_entropy_kernel(const __grid_constant__ RowTeams teams,
                          const __grid_constant__ Classes<typename Row::Element> classes, const typename Row::Element* x,
                          typename Row::Element* loss, double* lse, typename Row::Element* counted) {
@@ -176,27 +178,57 @@ Classes<T> classes_of(const ClassLoss& options, const Tensor& x, const Tensor& t
           data_or_null<T>(weight)};
 }
 
-/// As ops/cross_entropy.h says.
-template <class T>
-struct FoldMean {
-  struct Acc {
-    double total, counted;
-  };
-  const T *x, *y;  ///< losses, and what they count
-  T *mean, *share;
-  __device__ Acc start(int64_t, int64_t) const { return {0, 0}; }
-  __device__ void add(Acc& acc, int64_t, T loss, T counted) const {
-    acc.total += static_cast<double>(device::to_accumulator(loss));
-    acc.counted += static_cast<double>(device::to_accumulator(counted));
-  }
-  __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.total + b.total, a.counted + b.counted}; }
-  __device__ void write(int64_t, const Acc& acc) const {
-    using Value = device::Accumulator<T>;
-    const double divisor = acc.counted == 0 ? 1 : acc.counted;
-    *mean = device::from_accumulator<T>(static_cast<Value>(acc.total / divisor));
-    *share = device::from_accumulator<T>(static_cast<Value>(1 / divisor));
+/// Losses, and what they count.
+struct LossSum {
+  double total = 0, counted = 0;
+  __device__ friend LossSum operator+(const LossSum& a, const LossSum& b) {
+    return {a.total + b.total, a.counted + b.counted};
   }
 };
+
+constexpr int kLossesAThread = 4;
+
+/// Sums over a block's positions, all of which are on their way together.
+template <class T>
+__global__ void __launch_bounds__(Teams::kThreads)
+    sum_losses_kernel(int64_t count, const T* loss, const T* counted, LossSum* parts) {
+  __shared__ LossSum shared[Teams::kThreads / Teams::kWarp];
+  LossSum sum;
+  for (int64_t first = int64_t{blockIdx.x} * Teams::kThreads * kLossesAThread + threadIdx.x; first < count;
+       first += int64_t{gridDim.x} * Teams::kThreads * kLossesAThread) {
+    T losses[kLossesAThread], counts[kLossesAThread];
+#pragma unroll
+    for (int u = 0; u < kLossesAThread; ++u) {
+      const int64_t at = min(first + u * Teams::kThreads, count - 1);
+      losses[u] = loss[at];
+      counts[u] = counted[at];
+    }
+#pragma unroll
+    for (int u = 0; u < kLossesAThread; ++u) {
+      if (first + u * Teams::kThreads < count) {
+        sum = sum + LossSum{static_cast<double>(device::to_accumulator(losses[u])),
+                            static_cast<double>(device::to_accumulator(counts[u]))};
+      }
+    }
+  }
+  sum = combine_neighbours(Teams::kThreads, sum, shared, functor::Add{});
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+/// One block. As ops/cross_entropy.h says.
+template <class T>
+__global__ void __launch_bounds__(Teams::kThreads)
+    mean_loss_kernel(int count, const LossSum* parts, T* mean, T* share) {
+  __shared__ LossSum shared[Teams::kThreads / Teams::kWarp];
+  LossSum sum;
+  for (int part = static_cast<int>(threadIdx.x); part < count; part += Teams::kThreads) sum = sum + parts[part];
+  sum = combine_neighbours(Teams::kThreads, sum, shared, functor::Add{});
+  if (threadIdx.x != 0) return;
+  using Value = device::Accumulator<T>;
+  const double divisor = sum.counted == 0 ? 1 : sum.counted;
+  *mean = device::from_accumulator<T>(static_cast<Value>(sum.total / divisor));
+  *share = device::from_accumulator<T>(static_cast<Value>(1 / divisor));
+}
 
 }  // namespace
 
@@ -209,8 +241,9 @@ void cross_entropy(const char* op, const ClassLoss& options, const Tensor& x, co
     with_row_class<T>(
         Rows(x, 1),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch(op, cross_entropy_kernel<Row>, t.blocks(), Teams::kThreads, Row::kSlotBytes, scope.stream(), t,
-                 classes_of<T>(options, x, target, weight), in, loss.data<T>(), lse.data<double>(), counted.data<T>());
+          launch(op, cross_entropy_kernel<Row>, t.blocks(sizeof(T) == 2 ? 2112 : 396), Teams::kThreads, Row::kSlotBytes,
+                 scope.stream(), t, classes_of<T>(options, x, target, weight), in, loss.data<T>(), lse.data<double>(),
+                 counted.data<T>());
         },
         in);
   });
@@ -240,9 +273,15 @@ void mean_loss(const Tensor& loss, const Tensor& counted, const Tensor& mean, co
     return halo::fill(share, 1);
   }
   dispatch_floating("mean_loss", loss.dtype(), [&]<class T>(std::type_identity<T>) {
-    const int64_t count = loss.numel();
-    fold_runs("mean_loss", loss.device(), {1, count}, {count, 1}, 1,
-              FoldMean<T>{loss.data<T>(), counted.data<T>(), mean.data<T>(), share.data<T>()});
+    constexpr int64_t kEach = Teams::kThreads * kLossesAThread, kMostParts = 1024;
+    const int64_t count = loss.numel(), parts = std::min((count + kEach - 1) / kEach, kMostParts);
+    const Storage sums(static_cast<std::size_t>(parts) * sizeof(LossSum), loss.device());
+    auto* const values = static_cast<LossSum*>(sums.data());
+    const DeviceScope scope(loss.device());
+    launch("mean_loss", sum_losses_kernel<T>, static_cast<unsigned>(parts), Teams::kThreads, 0, scope.stream(), count,
+           loss.data<T>(), counted.data<T>(), values);
+    launch("mean_loss", mean_loss_kernel<T>, 1, Teams::kThreads, 0, scope.stream(), static_cast<int>(parts), values,
+           mean.data<T>(), share.data<T>());
   });
 }
 

@@ -64,6 +64,14 @@ TEST_F(Gpu, TransposedAndExpandedCopies) {
       EXPECT_TRUE(same(wide.permute(dims).contiguous().to(Device::cpu()), expected));
     }
   }
+  // Whole packs in the target alone: lines of the source begin anywhere, also the first.
+  for (DType dtype : {float32, bfloat16, uint8}) {
+    const Tensor t = (rand({2, 136, 301}) * 100.0).to(dtype), on_gpu = t.to(Device::cuda());
+    for (int64_t begin : {0, 1, 2, 5}) {
+      const Tensor line = t.slice(2, begin, 301).permute({0, 2, 1}).contiguous();
+      EXPECT_TRUE(same(on_gpu.slice(2, begin, 301).permute({0, 2, 1}).contiguous().to(Device::cpu()), line));
+    }
+  }
   const Tensor row = randn({1, 9});
   EXPECT_TRUE(same(row.to(Device::cuda()).expand({11, 9}).contiguous().to(Device::cpu()), row.expand({11, 9})));
 }

@@ -86,6 +86,34 @@ TEST_F(HalfGpu, SoftmaxBackwardOfEveryLength) {
   }
 }
 
+TEST_F(HalfGpu, LayerNormOfEveryLengthAndPlace) {
+  for (DType dtype : {bfloat16, float16}) {
+    for (int64_t length : {20, 40, 256, 1000, 1024, 4096, 8192}) {
+      const Tensor x = (rand({67, length}) * 2.0 + 0.5).to(dtype), up = (rand({67, length}) - 0.25).to(dtype);
+      const Tensor weight = (rand({length}) + 0.5).to(dtype), bias = randn({length}).to(dtype);
+      const auto run = [&](const auto& place, bool affine) {
+        std::vector<Tensor> leaves{place(x).requires_grad_()};
+        if (affine) leaves.insert(leaves.end(), {place(weight).requires_grad_(), place(bias).requires_grad_()});
+        const Tensor none;
+        const Tensor y = layer_norm(leaves[0], {length}, affine ? leaves[1] : none, affine ? leaves[2] : none);
+        std::vector<Tensor> results = grad({y}, leaves, {place(up)});
+        results.push_back(y.detach());
+        return results;
+      };
+      for (bool affine : {true, false}) {
+        const auto expected = run([](const Tensor& t) { return t.to(float32); }, affine);
+        const auto got = run([](const Tensor& t) { return placed(t, 0); }, affine);
+        const auto moved = run([](const Tensor& t) { return placed(t, 1); }, affine);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          EXPECT_TRUE(near(wide(got[i]), expected[i], 1.5 * unit(dtype))) << length << ' ' << i;
+          EXPECT_FALSE(near(expected[i] * (1 + 4 * unit(dtype)), expected[i], 1.5 * unit(dtype)));
+          EXPECT_TRUE(same(moved[i].to(Device::cpu()), got[i].to(Device::cpu()))) << length << ' ' << i;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(HalfGpu, TransposesOfTwoBytes) {
   for (const Shape& shape :
        {Shape{3, 130, 66}, Shape{2, 64, 128}, Shape{3, 67, 66}, Shape{5, 66, 67}, Shape{1, 8, 8}}) {

@@ -7,6 +7,7 @@ namespace {
 using testing::Bounds;
 using testing::compare;
 using testing::Gpu;
+using testing::same;
 using testing::Tensors;
 using testing::with_gradients;
 
@@ -122,6 +123,29 @@ TEST_F(Gpu, ColumnsAndTables) {
   for (int64_t width : {7, 64}) {
     compare("embedding", {randint(0, 5, {9, 1031}), randn({5, width})},
             with_gradients([](const Tensors& t) { return embedding(t[0], t[1]); }));
+  }
+}
+
+// Up to 32 places a block sorts its part of the index itself; rows of 3 are not whole packs.
+TEST_F(Gpu, SumsByIndexOfFewPlaces) {
+  constexpr int64_t kCount = 16387;
+  for (int64_t places : {1, 5, 32, 33}) {
+    for (int64_t width : {3, 8, 24, 1048}) {
+      Tensor index = randint(0, places, {kCount});
+      if (places > 1) index.slice(0, 0, 3000).fill_(1);  // one of them has most of a chunk
+      const Tensor rows = randint(-7, 8, {kCount, width}).to(float32);
+      const auto sums = [&](const Tensor& g) {
+        const Tensor start = zeros({places, width}, g.options());
+        return index_add(start, 0, index.to(g.device()), g).to(Device::cpu()).to(float32);
+      };
+      const Tensor expected = sums(rows);
+      EXPECT_TRUE(same(sums(rows.to(Device::cuda())), expected)) << places << ' ' << width;
+      for (DType dtype : {bfloat16, float16}) {
+        const Tensor got = sums(rows.to(dtype).to(Device::cuda()));
+        EXPECT_TRUE(same(got, expected.to(dtype).to(float32))) << places << ' ' << width;
+        EXPECT_FALSE(same(got, (expected + 16.0).to(dtype).to(float32)));
+      }
+    }
   }
 }
 
