@@ -308,6 +308,11 @@ class Planner {
                               : products + stores;
       double ms = std::ceil(items * static_cast<double>(splits) / multiprocessors_) * item;
       ms = std::max(ms, p_.bytes(sizeof(float)) / 3.6e9) + 6e-3;
+      if (phases == 1 && clears(c)) {
+        // Lines of rows that have results are read and written again.
+        const double rows = 1.0 / static_cast<double>(c.axes[0].out_step * c.axes[1].out_step);
+        ms += (1 + rows) * static_cast<double>(task_.target_numel()) * 4 / 3.6e9;
+      }
       if (splits > 1) ms += 3e-3 + static_cast<double>((splits + 1) * task_.target_numel()) * 4 / 3e9;
       if (best_ && ms >= best_->predicted_ms) continue;
       if (auto plan = build_dense(task_, c, {tile, halo, tiles, line, box.has_value(), splits})) {
@@ -337,6 +342,11 @@ class Planner {
     const double alone = v.row_tiles > 1 ? 4.2 : 3.2, meanwhile = v.columns < 128 ? 5.5 : 2.4;
     const double stored = (v.storers ? meanwhile : alone) / (c.span_log2() > 0 ? 1.5 : 1.0);
     return (v.rows() * v.columns * tail * strewn / stored + 2000) / kClocksPerMs;
+  }
+
+  /// Whether zeros come first, since some outputs have no taps.
+  static bool clears(const DenseCandidate& c) {
+    return std::any_of(c.axes.begin(), c.axes.end(), [](const DenseAxis& a) { return !a.complete; });
   }
 
   static double hand_over_ms(const DenseVariant& v) { return (v.rows() * v.columns / 20.0 + 500) / kClocksPerMs; }

@@ -44,8 +44,15 @@ TEST_F(HalfConvGpu, DepthwiseReachesItsKernels) {
   }
 }
 
+TEST_F(HalfConvGpu, OneTapNeedsNoCopies) {
+  const Tensor x = leaf({2, 64, 64, 64}, bfloat16), w = leaf({96, 64, 1, 1}, bfloat16);
+  const auto ran = kernels_of([&] { return conv2d(x, w); });
+  ASSERT_EQ(ran.size(), 3u);
+  for (const std::string& one : ran) EXPECT_NE(one.find("bfloat16 straight"), std::string::npos) << one;
+}
+
 TEST_F(HalfConvGpu, ManyChannelsAreWidened) {
-  const Tensor x = leaf({2, 64, 40, 40}, bfloat16), w = leaf({96, 64, 3, 3}, bfloat16);
+  const Tensor x = leaf({2, 320, 40, 40}, bfloat16), w = leaf({96, 320, 3, 3}, bfloat16);
   const auto ran = kernels_of([&] { return conv2d(x, w, {}, {.padding = 1}); });
   ASSERT_EQ(ran.size(), 3u);  // not the float32 convolutions within
   EXPECT_EQ(ran[0], "forward bfloat16 widened");

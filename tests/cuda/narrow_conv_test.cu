@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -192,6 +193,10 @@ std::vector<ConvProblem> narrow_problems() {
       problem({2, 32, 33, 64}, 16, 1, {3, 3}, {.stride = {5, 5}, .padding = {1, 1}, .dilation = {2, 2}}),
       problem({2, 2, 40, 61}, 40, 1, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
       problem({2, 40, 30, 551}, 3, 1, {3, 3}, {.padding = {1, 1}}),
+      problem({2, 40, 30, 552}, 3, 1, {3, 3}, {.padding = {1, 1}}),
+      problem({2, 3, 61, 20, 10}, 32, 1, {3, 3, 1}, {}),
+      problem({1, 32, 2, 11, 900}, 4, 2, {1, 3, 3}, {.padding = {0, 3, 8}, .dilation = {1, 1, 5}}),
+      problem({1, 16, 2, 11, 2700}, 4, 2, {1, 3, 3}, {.padding = {0, 3, 7}, .dilation = {1, 1, 5}}),
       problem({2, 3, 8194}, 3, 3, {3}, {.padding = {1}}),
       problem({11, 4, 502}, 4, 4, {5}, {.padding = {4}, .padding_after = {0}}),
       problem({2, 3, 67, 130}, 6, 3, {3, 3}, {.padding = {1, 1}}),
@@ -202,12 +207,15 @@ std::vector<ConvProblem> narrow_problems() {
       problem({1, 18, 31, 70}, 30, 2, {5, 7}, {.stride = {3, 1}, .padding = {2, 3}, .dilation = {1, 2}}),
       problem({2, 16, 20, 263}, 16, 2, {3, 9}, {.stride = {1, 2}, .padding = {1, 4}}),
       problem({2, 16, 13, 192}, 32, 2, {2, 3}, {.stride = {2, 3}, .padding = {0, 4}, .dilation = {1, 5}}),
+      problem({2, 40, 9, 24}, 72, 1, {1, 1}, {}),
+      problem({1, 72, 11, 6, 20}, 40, 1, {2, 3, 1}, {.stride = {2, 1, 1}, .padding = {1, 1, 0}}),
   };
 }
 
 template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
-  for (const char* name : {"depthwise", "depthwise half", "depthwise general", "small groups", "phases", "widened"}) {
+  for (const char* name : {"depthwise", "depthwise half", "depthwise general", "small groups", "phases", "straight",
+                           "few results", "few sources", "widened"}) {
     const Algorithm& algorithm = find_algorithm(name);
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
@@ -285,11 +293,33 @@ TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
   }
 }
 
+TYPED_TEST(NarrowConv, OneTf32ProductKeepsItsBound) {
+  using T = TypeParam;
+  if (sizeof(T) != sizeof(float)) GTEST_SKIP() << "float32 alone";
+  std::map<std::string, int> runs;
+  for_each_supported<T>(0, [&](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
+    ConvConfig config = config_of<T>(pass, 0);
+    config.precision = Precision::TF32;
+    if (!algorithm.supports(problem, config)) return;
+    Tensors<T> tensors(problem, 0);
+    run(algorithm, problem, pass, tensors);  // fills the operands
+    run_on(algorithm, problem, config, tensors);
+    Tensors<double> exact(problem, 0);
+    run(find_algorithm("direct"), problem, pass, exact);
+    EXPECT_LE(relative_error(tensors.result(pass).values(), exact.result(pass).values()), 1.2e-3)
+        << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+    ++runs[algorithm.name];
+  });
+  for (const char* kernel : {"straight", "few results", "few sources"}) EXPECT_GT(runs[kernel], 0) << kernel;
+}
+
 /// Infinities and NaN reach the results that they reach in plain sums, and no others.
 TYPED_TEST(NarrowConv, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
   using T = TypeParam;
-  for_each_supported<T>(0, [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
-    if (!std::string(algorithm.name).starts_with("depthwise")) return;
+  int reached = 0;
+  for_each_supported<T>(0, [&](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
+    const std::string kernel = algorithm.name;
+    if (!kernel.starts_with("depthwise") && kernel != "straight" && !kernel.starts_with("few")) return;
     Tensors<T> got(problem, 0), expected(problem, 0);
     for (Tensors<T>* t : {&got, &expected}) {
       t->x.fill(1);
@@ -309,9 +339,10 @@ TYPED_TEST(NarrowConv, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
       differing +=
           std::fpclassify(a[i]) == std::fpclassify(b[i]) || (std::isfinite(a[i]) && std::isfinite(b[i])) ? 0 : 1;
     }
-    EXPECT_GT(special, 0) << problem.str();
+    reached += special;
     EXPECT_EQ(differing, 0) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
   });
+  EXPECT_GT(reached, 0);
 }
 
 TYPED_TEST(NarrowConv, BoundCatchesOneWrongColumn) {  // the negative control
@@ -376,18 +407,20 @@ TYPED_TEST(NarrowConv, WidensSliceBySlice) {
 
 TYPED_TEST(NarrowConv, EveryProblemHasAKernelForEveryPass) {
   int pairs = 0;
-  int halves = 0;
+  int halves = 0, few = 0;
   for_each_supported<TypeParam>(0, [&](const Algorithm& algorithm, const ConvProblem&, ConvPass) {
     const std::string name = algorithm.name;
     if (name == "depthwise general" || name == "small groups") ++pairs;
     if (name == "depthwise half") ++halves;
+    if (name.starts_with("few")) ++few;
   });
-  // The general depthwise kernel takes the first ten problems and five more, and small groups take all of them; of
-  // the two with more channels only the input gradient in float32.
-  constexpr int kWide = 2;
-  const int problems = static_cast<int>(narrow_problems().size()) - kWide;
+  // The general depthwise kernel takes the first ten problems and five more, and small groups take all of them;
+  // of the two with more channels only the input gradient in float32, and nothing of the two with more than 64.
+  constexpr int kWide = 2, kWider = 2;
+  const int problems = static_cast<int>(narrow_problems().size()) - kWide - kWider;
   EXPECT_EQ(pairs, 3 * (15 + problems) + (sizeof(TypeParam) == 4 ? kWide : 0));
   EXPECT_EQ(halves, sizeof(TypeParam) == 2 ? 21 : 0);
+  EXPECT_GE(few, sizeof(TypeParam) == 2 ? 7 : 5);
 }
 
 }  // namespace

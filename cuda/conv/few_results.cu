@@ -1,0 +1,156 @@
+// Forward and backward_input where few channels come out of many: images from features, gradients of images.
+//
+// Limits: compute capability 9.0; at most 3 result channels a group, 4 to 64 source channels (float32: a multiple of 4);
+// stride 1; one tap of depth without padding, 3 of height without dilation, 3 of width that reach at most kReach columns;
+// rows of whole pieces of four elements; float32, bfloat16 and float16.
+#include <algorithm>
+#include <cmath>
+
+#include "../launch.h"
+#include "../runtime/traits.h"
+#include "algorithms.h"
+#include "few_results_float.cuh"
+#include "few_results_half.cuh"
+
+namespace halo::cuda::conv {
+namespace few_results {
+namespace {
+
+constexpr int kFewestSources = 4;  // channels
+
+constexpr double kClocksPerMs = 1.755e6, kHalfClocks = 1500;  // of a stage, as seen on an H200
+/// Of a scheduler, for a row of a source channel.
+constexpr double kFloatInstructions = (kTaps * (kTaps * kResults + 1) * kFloatColumns + 20) * (kFloatThreads / 128);
+
+/// The taps of an axis in the order of their offsets, which are `apart` apart. False unless there are kTaps.
+bool order_taps(const small_groups::AxisTaps& taps, int& apart, int (&ordered)[kTaps]) {
+  if (taps.count[0] != kTaps) return false;
+  apart = *std::max_element(taps.offset[0], taps.offset[0] + kTaps) / (kTaps - 1);
+  for (int i = 0; i < kTaps; ++i) ordered[taps.offset[0][i] / apart] = taps.tap[0][i];
+  return true;
+}
+
+/// Few strips, since rows that two of them read are read twice, but all multiprocessors at work. Returns the source
+/// rows that a multiprocessor reads.
+double choose_strips(Plan& plan) {
+  const int places = device_traits().multiprocessors;
+  const int most_strips = std::clamp(plan.result_rows / 8, 1, 4 * places);
+  double best = INFINITY;
+  for (int strips = 1; strips <= most_strips; ++strips) {
+    const int strip = (plan.result_rows + strips - 1) / strips;
+    const int64_t waves = (plan.images * plan.chunks * strips + places - 1) / places;
+    const double rows_in_turn = double(waves) * (strip + kTaps - 1);
+    if (rows_in_turn >= best) continue;
+    best = rows_in_turn;
+    plan.strip = strip;
+  }
+  plan.strips = (plan.result_rows + plan.strip - 1) / plan.strip;
+  return best;
+}
+
+/// Whether there is a plan, which `plan` then is, and the milliseconds it takes.
+bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan, double& ms) {
+  const bool half = is_half(config.dtype);
+  if (!half && config.dtype != DType::Float32) return false;
+  if (config.alignment < 16 || config.pass == ConvPass::BackwardWeight || !device_traits().is_hopper()) return false;
+  if (problem.stride[0] * problem.stride[1] * problem.stride[2] != 1) return false;
+  if (!small_groups::small_groups_fit(problem)) return false;
+  const small_groups::GroupProblem g = small_groups::group_problem(problem, config.pass == ConvPass::Forward);
+  int rows[kTaps], columns[kTaps], rows_apart = 0, apart = 0;
+  const bool fits = g.result_channels <= kResults && g.source_channels >= kFewestSources && g.source[2] % 4 == 0 &&
+                    g.kernel[0] == 1 && g.origin[0] == 0 && g.source[0] == g.result[0] &&
+                    order_taps(g.taps[1], rows_apart, rows) && rows_apart == 1 &&
+                    order_taps(g.taps[2], apart, columns) && apart * (kTaps - 1) <= kReach &&
+                    (half || g.source_channels % kFloatChannels == 0);
+  if (!fits) return false;
+  plan = {};
+  plan.groups = g.groups;
+  plan.depth = g.source[0];
+  plan.images = g.batch * g.groups * plan.depth;
+  plan.channels = g.source_channels;
+  plan.results = g.result_channels;
+  plan.source_rows = g.source[1];
+  plan.source_width = g.source[2];
+  plan.result_rows = g.result[1];
+  plan.result_width = g.result[2];
+  plan.source_plane = g.source_rows.plane_pitch;
+  plan.result_plane = g.result_rows.plane_pitch;
+  plan.source_slice = g.source_rows.outer_pitch;
+  plan.result_slice = g.result_rows.outer_pitch;
+  plan.weight_group = g.weight_group;
+  plan.weight_result = g.weight_result;
+  plan.weight_source = g.weight_source;
+  plan.first_row = g.origin[1];
+  plan.first_column = g.origin[2];
+  plan.apart = apart;
+  for (int i = 0; i < kTaps; ++i) {
+    for (int j = 0; j < kTaps; ++j) plan.tap[i][j] = rows[i] * g.tap_pitch[1] + columns[j] * g.tap_pitch[2];
+  }
+  plan.units = (plan.channels + kHalfChunk - 1) / kHalfChunk;
+  if (half) {
+    // Blocks begin at whole pieces of four elements.
+    const int lead = (plan.first_column % 4 + 4) % 4;
+    const int most = (kHalfColumns - lead - apart * (kTaps - 1)) / 4 * 4;
+    plan.chunks = (plan.result_width + most - 1) / most;
+    plan.width = (plan.result_width + plan.chunks * 4 - 1) / (plan.chunks * 4) * 4;
+    ms = 6e-3 + choose_strips(plan) * plan.units * kHalfClocks / kClocksPerMs;
+  } else {
+    plan.width = kFloatWidth;
+    plan.chunks = (plan.result_width + plan.width - 1) / plan.width;
+    ms = std::max(6e-3 + choose_strips(plan) * plan.channels * kFloatInstructions / 1.4e6,
+                  4e-3 + problem.bytes(sizeof(float)) / 3.6e9);
+  }
+  return plan.images * plan.chunks * plan.strips < int64_t{1} << 31;
+}
+
+bool supports(const ConvProblem& problem, const ConvConfig& config) {
+  Plan plan;
+  double ms;
+  return make_plan(problem, config, plan, ms);
+}
+
+std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
+
+double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
+  Plan plan;
+  double ms = 0;
+  make_plan(problem, config, plan, ms);
+  return ms;
+}
+
+template <class T>
+void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  Plan plan;
+  double ms;
+  make_plan(problem, config, plan, ms);
+  const auto* w = static_cast<const T*>(operands.w);
+  auto *const x = static_cast<T*>(operands.x), *const y = static_cast<T*>(operands.y);
+  const bool forward = config.pass == ConvPass::Forward;
+  Arguments<T> arguments{y, w, nullptr, x, {}};
+  if (forward) arguments = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
+  const PlainSumOf<T> plain{Sizes(problem), arguments.source, w, forward};
+  const dim3 grid(static_cast<unsigned>(plan.images * plan.chunks * plan.strips));
+  if constexpr (sizeof(T) == 2) {
+    launch("conv few results", half_kernel<T>, grid, kHalfThreads, half_shared_bytes(plan), stream, plan, arguments,
+           plain);
+  } else {
+    launch("conv few results", float_kernel, grid, kFloatThreads + 32, float_shared_bytes(plan), stream, plan,
+           arguments, plain);
+  }
+}
+
+void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  switch (config.dtype) {
+    case DType::Float32: return run_as<float>(problem, config, operands, stream);
+    case DType::BFloat16: return run_as<BFloat16>(problem, config, operands, stream);
+    default: return run_as<Float16>(problem, config, operands, stream);
+  }
+}
+
+}  // namespace
+}  // namespace few_results
+
+const Algorithm kFewResults{"few results", few_results::supports, few_results::workspace_bytes, few_results::predict_ms,
+                            few_results::run};
+
+}  // namespace halo::cuda::conv

@@ -1,0 +1,161 @@
+// Many channels out of few: features of images in half types, and weight gradients of float32 and half types.
+//
+// Limits: compute capability 9.0 (shared memory); at most 4 source channels a group, 16 to 64 result channels; stride
+// 1; one tap of depth without padding, at most 3 neighbouring rows of taps, 12 taps (weight gradients: 32 weights of a
+// result channel); taps of a row reach at most kReach columns; rows of whole pieces of four elements on both sides.
+#include <algorithm>
+#include <cmath>
+
+#include "../launch.h"
+#include "../runtime/traits.h"
+#include "algorithms.h"
+#include "few_sources_gather.cuh"
+#include "few_sources_weight.cuh"
+#include "ordered_sum.cuh"
+
+namespace halo::cuda::conv {
+namespace few_sources {
+namespace {
+
+/// Blocks' rows: few strips, since rows that two of them read are read twice, but all multiprocessors at work. Returns
+/// the rows that a multiprocessor makes.
+double choose_strips(Plan& plan) {
+  const int places = kBlocks * device_traits().multiprocessors;
+  const int most_strips = std::clamp(plan.result_rows / 8, 1, 4 * places);
+  double best = INFINITY;
+  for (int strips = 1; strips <= most_strips; ++strips) {
+    const int strip = (plan.result_rows + strips - 1) / strips;
+    const int64_t blocks = plan.images * plan.chunks * plan.sets * strips;
+    const double turns = double((blocks + places - 1) / places) * (strip + kTapRows);
+    if (turns >= best) continue;
+    best = turns;
+    plan.strip = strip;
+  }
+  plan.strips = (plan.result_rows + plan.strip - 1) / plan.strip;
+  return best;
+}
+
+/// `images` is 0 where there is none. Times as seen on an H200.
+Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
+  const bool half = is_half(config.dtype), of_weights = config.pass == ConvPass::BackwardWeight;
+  Plan plan{};
+  if (!half && (config.dtype != DType::Float32 || !of_weights)) return plan;
+  if (config.alignment < (half ? 8 : 16) || problem.stride[0] * problem.stride[1] * problem.stride[2] != 1) return plan;
+  if (!device_traits().is_hopper() || !small_groups::small_groups_fit(problem)) return plan;
+  const small_groups::GroupProblem g = small_groups::group_problem(problem, config.pass != ConvPass::BackwardInput);
+  const auto reach = [&](int axis) {
+    const auto& taps = g.taps[axis];
+    return *std::max_element(taps.offset[0], taps.offset[0] + taps.count[0]);
+  };
+  const bool fits = g.source_channels <= kSources && g.result_channels >= 16 && g.result_channels <= kMostResults &&
+                    g.source[2] % 4 == 0 && g.result[2] % 4 == 0 && g.kernel[0] == 1 && g.origin[0] == 0 &&
+                    g.source[0] == g.result[0] && reach(1) < kTapRows && g.kernel[1] * g.kernel[2] <= kMostTaps &&
+                    reach(2) <= kReach;
+  const int weights = g.kernel[1] * g.kernel[2] * g.source_channels;
+  if (!fits || (of_weights && weights > kMostWeights)) return plan;
+  plan.groups = g.groups;
+  plan.depth = g.source[0];
+  plan.images = g.batch * g.groups * plan.depth;
+  plan.channels = g.source_channels;
+  plan.results = g.result_channels;
+  plan.source_rows = g.source[1];
+  plan.source_width = g.source[2];
+  plan.result_rows = g.result[1];
+  plan.result_width = g.result[2];
+  plan.source_plane = g.source_rows.plane_pitch;
+  plan.result_plane = g.result_rows.plane_pitch;
+  plan.source_slice = g.source_rows.outer_pitch;
+  plan.result_slice = g.result_rows.outer_pitch;
+  plan.weight_group = g.weight_group;
+  plan.weight_result = g.weight_result;
+  plan.weight_source = g.weight_source;
+  plan.first_row = g.origin[1];
+  plan.first_column = g.origin[2];
+  plan.lead = (plan.first_column % 4 + 4) % 4;
+  plan.tap_rows = reach(1) + 1;
+  for (int h = 0; h < g.kernel[1]; ++h) {
+    for (int w = 0; w < g.kernel[2]; ++w, ++plan.taps) {
+      plan.tap[plan.taps] = g.taps[1].tap[0][h] * g.tap_pitch[1] + g.taps[2].tap[0][w];
+      plan.row[plan.taps] = g.taps[1].offset[0][h];
+      plan.column[plan.taps] = g.taps[2].offset[0][w];
+    }
+  }
+  plan.sets = (plan.results + kRows - 1) / kRows;
+  plan.chunks = (plan.result_width + kWidth - 1) / kWidth;
+  plan.width = (plan.result_width + plan.chunks * kPositions - 1) / (plan.chunks * kPositions) * kPositions;
+  constexpr double kClocksPerMs = 1.755e6;
+  if (!of_weights) {
+    constexpr double kClocks = 8000;  // of a row of a block
+    plan.predicted_ms = 6e-3 + choose_strips(plan) * kClocks / kClocksPerMs;
+    if (plan.images * plan.chunks * plan.sets * plan.strips >= int64_t{1} << 31) return {};
+    return plan;
+  }
+  constexpr int64_t kMostSteps = 400;  // of a block: longer sums pass the error bound
+  const int columns = (plan.result_width + kStep - 1) / kStep;
+  plan.columns = FastDivide(static_cast<uint32_t>(columns));
+  plan.rows = FastDivide(static_cast<uint32_t>(plan.result_rows));
+  plan.depths = FastDivide(static_cast<uint32_t>(plan.depth));
+  plan.steps = g.batch * plan.depth * plan.result_rows * columns;
+  if (plan.steps >= int64_t{1} << 31 || plan.groups > 65535) return {};
+  const int64_t wave = std::max<int64_t>(1, device_traits().multiprocessors / plan.groups);
+  const int64_t waves = (plan.steps + wave * kMostSteps - 1) / (wave * kMostSteps);
+  plan.splits = static_cast<int>(std::min(plan.steps, wave * waves));
+  if (static_cast<std::size_t>(problem.w_numel() * plan.splits) * sizeof(double) > kWorkspaceCap) return {};
+  const double clocks = half ? 1200 : 2200;  // of a stage
+  plan.predicted_ms = 9e-3 + double(plan.steps) * plan.groups / device_traits().multiprocessors * clocks / kClocksPerMs;
+  return plan;
+}
+
+bool supports(const ConvProblem& problem, const ConvConfig& config) { return make_plan(problem, config).images > 0; }
+
+std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
+  if (config.pass != ConvPass::BackwardWeight) return 0;
+  return static_cast<std::size_t>(problem.w_numel() * make_plan(problem, config).splits) * sizeof(double);
+}
+
+double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
+  return make_plan(problem, config).predicted_ms;
+}
+
+template <class T, bool Split>
+void run_weight(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  const Plan plan = make_plan(problem, config);
+  launch("conv few sources backward_weight", weight_kernel<T, Split>,
+         dim3(static_cast<unsigned>(plan.splits), static_cast<unsigned>(plan.groups)), kWeightThreads,
+         std::size_t{Stage<T>::kStages} * Stage<T>::kBytes, stream, plan,
+         WeightArguments<T>{static_cast<const T*>(operands.x), static_cast<const T*>(operands.y),
+                            static_cast<double*>(operands.workspace)});
+  ordered_sum<T>(problem, operands, plan.splits, stream);
+}
+
+template <class T>
+void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  if (config.pass == ConvPass::BackwardWeight) return run_weight<T, false>(problem, config, operands, stream);
+  const Plan plan = make_plan(problem, config);
+  const auto* w = static_cast<const T*>(operands.w);
+  auto *const x = static_cast<T*>(operands.x), *const y = static_cast<T*>(operands.y);
+  const bool forward = config.pass == ConvPass::Forward;
+  Arguments<T> arguments{y, w, nullptr, x, {}};
+  if (forward) arguments = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
+  launch("conv few sources", gather_kernel<T>,
+         dim3(static_cast<unsigned>(plan.images * plan.chunks * plan.sets * plan.strips)), kThreads, kSharedBytes,
+         stream, plan, arguments, PlainSumOf<T>{Sizes(problem), arguments.source, w, forward});
+}
+
+void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  switch (config.dtype) {
+    case DType::BFloat16: return run_as<BFloat16>(problem, config, operands, stream);
+    case DType::Float16: return run_as<Float16>(problem, config, operands, stream);
+    default:
+      return config.precision == Precision::Float32 ? run_weight<float, true>(problem, config, operands, stream)
+                                                    : run_weight<float, false>(problem, config, operands, stream);
+  }
+}
+
+}  // namespace
+}  // namespace few_sources
+
+const Algorithm kFewSources{"few sources", few_sources::supports, few_sources::workspace_bytes, few_sources::predict_ms,
+                            few_sources::run};
+
+}  // namespace halo::cuda::conv

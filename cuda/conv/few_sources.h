@@ -1,0 +1,39 @@
+// Many channels out of few: what the host decides and the kernels of few_sources_*.cuh read.
+#pragma once
+
+#include "../device/fast_divide.h"
+#include "small_groups.h"
+
+namespace halo::cuda::conv::few_sources {
+
+inline constexpr int kSources = 4, kMostResults = 64;  ///< channels
+inline constexpr int kMostTaps = 12, kTapRows = 3;
+inline constexpr int kReach = 60;              ///< columns between taps of a row
+inline constexpr int kMostWeights = 32;        ///< of a result channel, of weight gradients
+inline constexpr int kStep = 128;              ///< positions of a stage, of weight gradients
+inline constexpr int kBlocks = 2;              ///< of a multiprocessor
+inline constexpr int kRows = 32;               ///< result channels of a block
+inline constexpr int kPositions = 64;          ///< of a warp
+inline constexpr int kWidth = 8 * kPositions;  ///< result columns of a block, at most
+
+/// `results`: of forward or backward_input, or channels of y.
+struct Plan {
+  int64_t images = 0;  ///< batch * groups * depth
+  int groups, depth, channels, results;
+  int source_rows, source_width, result_rows, result_width;
+  int64_t source_plane, result_plane;  ///< pitches of channels
+  int64_t source_slice, result_slice;  ///< of depths
+  int64_t weight_group, weight_result, weight_source;
+  int first_row, first_column;  ///< of the source, for the first result
+  int lead;                     ///< columns from a whole piece of four to that
+  int taps, tap_rows;
+  int tap[kMostTaps], row[kMostTaps], column[kMostTaps];  ///< weight, and source position beside the first
+  int sets;                                               ///< of kRows result channels
+  int strip, strips, width, chunks;  ///< rows of a block, blocks of a column; columns of a block, blocks of a row
+  FastDivide columns, rows, depths;  ///< of weight gradients: stages of a row, and rows
+  int64_t steps = 0;                 ///< stages of a group
+  int splits = 0;                    ///< blocks of a group
+  double predicted_ms = 0;
+};
+
+}  // namespace halo::cuda::conv::few_sources

@@ -1,0 +1,84 @@
+// Convolutions of few channels straight from global memory: what the host decides and the kernels of
+// straight_kernel.cuh and straight_weight.cuh read.
+//
+// Forward and backward_input are one operation, as small_groups.h describes it. A warp makes 32 or 64 neighbouring
+// positions q of one row, all phases of the width, times 32 or 64 result channels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../device/fast_divide.h"
+#include "small_groups.h"
+
+namespace halo::cuda::conv::straight {
+
+inline constexpr int kChunk = 16;  ///< source channels of a unit of the sum
+
+inline constexpr int kRing = 6;  ///< units of a warp in shared memory, with packs
+inline constexpr int kRingBytes = kRing * 2048;
+
+/// Warps of a block, as many as registers allow.
+constexpr int most_warps(int column_tiles, bool packs, std::size_t element_size) {
+  if (packs && element_size == 2) return column_tiles == 8 ? 8 : 12;
+  return column_tiles == 8 ? 12 : 16;
+}
+/// Positions of a warp.
+constexpr int positions(bool packs, std::size_t element_size) { return packs && element_size == 2 ? 64 : 32; }
+
+struct Plan {
+  small_groups::GroupProblem problem;
+  bool packs = false;     ///< one tap of the width, no stride: 16 bytes of neighbours are one access on both sides
+  bool split = false;     ///< float32 in two TF32 parts, three products
+  int column_tiles = 8;   ///< 8-channel tiles of a warp
+  int column_groups = 1;  ///< warps side by side in the result channels of a block
+  int column_blocks = 1;  ///< blocks side by side
+  int chunks = 1;         ///< of the source channels
+  int most_units = 0;     ///< of a block: taps of its phases times chunks
+  int warps = 8;
+  int stage_pitch = 0;   ///< elements between channels of a warp's stage; 0 with packs
+  int own = 32;          ///< positions from one item to the next: the rest is there for the last 16-byte pieces
+  FastDivide row_packs;  ///< 16-byte pieces that begin in an item's own positions
+  FastDivide groups, tiles[3];
+  bool bends = false;   ///< y = max(y, slope * y)
+  bool smooth = false;  ///< another activation
+  float slope = 1;
+  int64_t items = 0;  ///< for the warps: tiles times column_groups
+  int64_t blocks = 0;
+  int rows_of_blocks = 1;  ///< blockIdx.y: phases of depth and height, column blocks
+  std::size_t shared_bytes = 0;
+  double predicted_ms = 0;
+};
+
+/// `blocks` is 0 where there is none.
+Plan plan_straight(const ConvProblem& problem, const ConvConfig& config);
+
+inline constexpr int kWeightThreads = 256;
+inline constexpr int kWeightColumns = 64;    ///< input channels of a block
+inline constexpr int kWeightPositions = 64;  ///< of a step
+inline constexpr int kWeightTaps = 4;        ///< of a block without packs
+inline constexpr int kWeightStages = 4;      ///< steps in shared memory
+inline constexpr int kWeightFlush = 16;      ///< steps whose sum the tensor core keeps
+/// Output channels of a block.
+constexpr int weight_rows(bool packs) { return packs ? 128 : 32; }
+
+/// backward_weight of half types.
+struct WeightPlan {
+  small_groups::GroupProblem problem;  ///< of the forward pass
+  bool packs = false;                  ///< rows of x are whole 16 bytes, and one tap reads them as they are
+  int taps = 1;
+  int row_groups = 1, channel_groups = 1, tap_groups = 1;
+  FastDivide extents[3];  ///< of y, the width in steps
+  int granules = 0;       ///< 16-byte pieces of a row of x
+  int x_pitch = 0, stage_bytes = 0;
+  int64_t steps = 0;
+  int64_t blocks = 0;  ///< that divide the positions
+  int64_t rows_of_blocks = 1;
+  std::size_t shared_bytes = 0;
+  double predicted_ms = 0;
+};
+
+/// `blocks` is 0 where there is none. `alignment`: bytes.
+WeightPlan plan_weight(const ConvProblem& problem, int alignment);
+
+}  // namespace halo::cuda::conv::straight

@@ -1,0 +1,32 @@
+// Choosing the compiled kernel. Included by straight_<type>.cu, one instantiation each.
+#pragma once
+
+#include "../launch.h"
+#include "straight_kernel.cuh"
+#include "straight_weight.cuh"
+
+namespace halo::cuda::conv::straight {
+
+template <class T, bool Split>
+void launch_straight(const Plan& plan, const Arguments<T>& arguments, const PlainSumOf<T>& plain, cudaStream_t stream) {
+  const auto start = [&](auto kernel) {
+    launch("conv straight", kernel,
+           dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)),
+           dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes, stream, plan, arguments, plain);
+  };
+  if (plan.column_tiles == 8)
+    return plan.packs ? start(straight_kernel<T, Split, 8, true>) : start(straight_kernel<T, Split, 8, false>);
+  return plan.packs ? start(straight_kernel<T, Split, 4, true>) : start(straight_kernel<T, Split, 4, false>);
+}
+
+template <class T>
+void launch_weight(const WeightPlan& plan, const T* x, const T* y, double* partials, cudaStream_t stream) {
+  const auto start = [&](auto kernel) {
+    launch("conv straight backward_weight", kernel,
+           dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)), kWeightThreads,
+           plan.shared_bytes, stream, plan, WeightArguments<T>{x, y, partials});
+  };
+  plan.packs ? start(weight_kernel<T, true>) : start(weight_kernel<T, false>);
+}
+
+}  // namespace halo::cuda::conv::straight
