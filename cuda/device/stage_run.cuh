@@ -39,4 +39,26 @@ __device__ __forceinline__ const T* stage_run(unsigned char* shared, const T* ru
   return to + lead;
 }
 
+/// Where run[0 ...] has to be in `shared` (staged_bytes() of it) for store_run().
+template <class T>
+__device__ __forceinline__ T* staged_place(unsigned char* shared, const T* run) {
+  return reinterpret_cast<T*>(shared + reinterpret_cast<uintptr_t>(run) % kGranule);
+}
+
+/// Has the `kThreads` threads of a block write run[0 ... count - 1] from there: whole granules, so that memory need not
+/// put parts of its sectors together, and elements at the edges.
+template <int kThreads, class T>
+__device__ __forceinline__ void store_run(const T* staged, T* run, int count) {
+  using Packed = Pack<T, kWide<T>>;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(run) % kGranule / sizeof(T));
+  const int head = lead == 0 ? 0 : min(kWide<T> - lead, count), packs = (count - head) / kWide<T>;
+  for (int i = thread; i < packs; i += kThreads) {
+    reinterpret_cast<Packed*>(run + head)[i] = reinterpret_cast<const Packed*>(staged + head)[i];
+  }
+  const int tail = head + packs * kWide<T>;
+  if (thread < head) run[thread] = staged[thread];
+  if (thread < count - tail) run[tail + thread] = staged[tail + thread];
+}
+
 }  // namespace halo::cuda::device

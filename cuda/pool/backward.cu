@@ -31,6 +31,7 @@ struct BackwardTiling {
   static constexpr int64_t kInputs = 6144, kMostBytes = 96 * 1024;
   int planes = 1, strides, groups;  ///< groups of kStrides in a tile
   int64_t staged;                   ///< outputs of a tile, at most
+  int64_t inputs;                   ///< of a tile, at most
   int columns_bytes, shares_bytes;  ///< of the tables before what is staged
   FastDivide by_columns, by_groups;
   Divide tiles;
@@ -47,6 +48,8 @@ struct BackwardTiling {
     }
     staged =
         planes > 1 ? int64_t{planes} * p.outputs() : std::min<int64_t>(strides + reach - 1, a.output) * p.width.output;
+    inputs = planes > 1 ? int64_t{planes} * p.inputs()
+                        : std::min<int64_t>(int64_t{strides} * a.stride, a.input) * p.width.input;
     groups = (strides + kStrides - 1) / kStrides;
     by_columns = FastDivide(static_cast<uint32_t>(p.width.input));
     by_groups = FastDivide(static_cast<uint32_t>(groups));
@@ -57,10 +60,11 @@ struct BackwardTiling {
     columns_bytes = whole(int64_t{p.width.input} * static_cast<int64_t>(column));
     shares_bytes = whole(int64_t{strides + reach} * static_cast<int64_t>(share));
   }
-  bool serves() const { return columns_bytes + staged * 9 <= kMostBytes && blocks <= INT32_MAX; }
-  /// Of shared memory; `output`: staged for each.
-  std::size_t bytes(std::size_t output) const {
-    return static_cast<std::size_t>(columns_bytes + shares_bytes + 64) + static_cast<std::size_t>(staged) * output;
+  bool serves() const { return columns_bytes + staged * 9 + inputs * 8 <= kMostBytes && blocks <= INT32_MAX; }
+  /// Of shared memory; `input`, `output`: staged for each.
+  std::size_t bytes(std::size_t input, std::size_t output) const {
+    return static_cast<std::size_t>(columns_bytes + shares_bytes + 96) + static_cast<std::size_t>(staged) * output +
+           static_cast<std::size_t>(inputs) * input;
   }
 };
 
@@ -186,7 +190,8 @@ struct MaximumRows {
 };
 
 /// All inputs of a tile: a thread marches down the strides of a column, with what the windows' rows give it in
-/// registers. Shared memory: columns, shares of rows, and what is staged. kStride: of the height; 0: any.
+/// registers. Shared memory: columns, shares of rows, the results, and what is
+/// staged. kStride: of the height; 0: any.
 template <int kStride, class F>
 __global__ void __launch_bounds__(kThreads)
     tile_backward_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ BackwardTiling t, F f,
@@ -197,7 +202,8 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(16) unsigned char shared[];
   auto* const columns = reinterpret_cast<typename F::Column*>(shared);
   auto* const shares = reinterpret_cast<Value*>(shared + t.columns_bytes);
-  unsigned char* const staged = shared + t.columns_bytes + t.shares_bytes;
+  unsigned char* const results = shared + t.columns_bytes + t.shares_bytes;
+  unsigned char* const staged = results + device::staged_bytes<T>(t.inputs);
   int64_t first_plane = blockIdx.x;
   const int first_stride = static_cast<int>(t.tiles.split(first_plane)) * t.strides;
   first_plane *= t.planes;
@@ -212,6 +218,10 @@ __global__ void __launch_bounds__(kThreads)
   device::copy_async_wait_all();
   __syncthreads();
   const int stride = kStride > 0 ? kStride : p.height.stride;
+  const int top_input = max(p.height.start(first_stride), 0);
+  const int end_input = min(p.height.start(first_stride + t.strides), p.height.input);
+  T* const run = x + first_plane * p.inputs() + int64_t{top_input} * p.width.input;
+  T* const image = device::staged_place(results, run);
   const int units = planes * t.groups * p.width.input;
   for (int unit = thread; unit < units; unit += kThreads) {
     uint32_t column, group;
@@ -231,7 +241,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int r = kReach - 1; r > 0; --r) held[r - 1] = next();
     int to = p.height.start(first);  // the input's row
-    T* out = x + (first_plane + plane) * p.inputs() + column + int64_t{to} * p.width.input;
+    T* out = image + plane * p.inputs() + (to - top_input) * p.width.input + static_cast<int>(column);
 #pragma unroll
     for (int k = 0; k < kStrides; ++k) {
 #pragma unroll
@@ -245,10 +255,12 @@ __global__ void __launch_bounds__(kThreads)
           const int own = tap + r * stride;
           if (own < p.height.kernel) sum += F::take(held[r], own * p.width.kernel);
         }
-        if (static_cast<unsigned>(to) < static_cast<unsigned>(p.height.input)) *out = from_accumulator<T>(sum);
+        if (to >= top_input && to < end_input) *out = from_accumulator<T>(sum);
       }
     }
   }
+  __syncthreads();
+  device::store_run<kThreads>(image, run, planes > 1 ? planes * p.inputs() : (end_input - top_input) * p.width.input);
 }
 
 /// Launches F{args...} over the inputs of `problem`; false, and nothing done, where tiles do not serve.
@@ -262,7 +274,7 @@ bool by_tiles(const char* name, const PoolProblem& problem, T* x, cudaStream_t s
     const BackwardTiling tiling(*planes, kReach, sizeof(typename Rows::Column), sizeof(typename Rows::Value));
     if (!tiling.serves()) return false;
     launch(name, tile_backward_kernel<kStride, Rows>, static_cast<unsigned>(tiling.blocks), kThreads,
-           tiling.bytes(Rows::kBytes), stream, *planes, tiling, Rows{args...}, x);
+           tiling.bytes(sizeof(T), Rows::kBytes), stream, *planes, tiling, Rows{args...}, x);
     return true;
   };
   if (needed <= 2 && planes->height.stride == 2) return run(std::integer_sequence<int, 2, 2>{});

@@ -30,13 +30,13 @@ struct Best {
 };
 
 constexpr int kThreads = 256;
-constexpr int kMarch = 4;  // outputs of a thread, one below the other: finding a place costs divisions
+constexpr int kMarch = 3;  // outputs of a thread, one below the other: finding a place costs divisions
 
 /// How blocks cut planes: so many rows of outputs, of one plane unless it fits whole.
 struct ForwardTiling {
-  static constexpr int64_t kBytes = 48 * 1024, kMostBytes = 96 * 1024;
+  static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;
   int planes = 1, rows, groups;  ///< groups of kMarch rows in a tile
-  int64_t staged;                ///< inputs of a tile, at most
+  int64_t staged, outputs;       ///< inputs and outputs of a tile, at most
   FastDivide by_columns, by_groups;
   Divide row_tiles;
   int64_t blocks;
@@ -50,6 +50,7 @@ struct ForwardTiling {
       planes = static_cast<int>(std::clamp<int64_t>(kBytes / element / std::max(p.inputs(), 1), 1, 64));
       if (planes > 1) staged = int64_t{planes} * p.inputs();
     }
+    outputs = int64_t{planes} * rows * p.width.output;
     groups = (rows + kMarch - 1) / kMarch;
     by_columns = FastDivide(static_cast<uint32_t>(p.width.output));
     by_groups = FastDivide(static_cast<uint32_t>(groups));
@@ -57,7 +58,9 @@ struct ForwardTiling {
     blocks = (p.planes + planes - 1) / planes * down;
     row_tiles = Divide(down, blocks);
   }
-  bool serves(int64_t element) const { return staged * element <= kMostBytes && blocks <= INT32_MAX; }
+  bool serves(int64_t element) const {
+    return (staged + outputs) * element + outputs <= kMostBytes && blocks <= INT32_MAX;
+  }
 };
 
 /// visit(value, flat tap) for the inputs of the window at (top, left), in row-major order.
@@ -78,6 +81,20 @@ struct PlaneMax {
   T* y;
   Offset* offsets;  ///< null: not wanted
 
+  static std::size_t image_bytes(int64_t outputs) {
+    return device::staged_bytes<T>(outputs) + device::staged_bytes<Offset>(outputs);
+  }
+  /// The results of a tile, whose first is `begin`, in shared memory, and from there to where they belong.
+  __device__ PlaneMax image(unsigned char* shared, int64_t begin, int64_t outputs) const {
+    return {device::staged_place(shared, y + begin),
+            offsets == nullptr ? nullptr
+                               : device::staged_place(shared + device::staged_bytes<T>(outputs), offsets + begin)};
+  }
+  __device__ void flush(const PlaneMax& image, int64_t begin, int count) const {
+    device::store_run<kThreads>(image.y, y + begin, count);
+    if (offsets != nullptr) device::store_run<kThreads>(image.offsets, offsets + begin, count);
+  }
+
   /// Of a row of `kTaps` inputs.
   template <int kTaps>
   __device__ __forceinline__ static Row row(const T* at) {
@@ -88,21 +105,21 @@ struct PlaneMax {
   }
   /// Of a window of as many rows.
   template <int kTaps>
-  __device__ __forceinline__ void write(const PoolPlanes&, int, int, const Row (&rows)[kTaps], int64_t i) const {
+  __device__ __forceinline__ void write(const PoolPlanes&, int, int, const Row (&rows)[kTaps], int i) const {
     Row best = rows[0];
 #pragma unroll
     for (int r = 1; r < kTaps; ++r) best.take(rows[r].value, rows[r].tap + r * kTaps);
     store(best, i);
   }
   /// Of any window.
-  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int64_t i) const {
+  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int i) const {
     Row best{-static_cast<Value>(INFINITY), max(-top, 0) * p.width.kernel + max(-left, 0)};
     each_tap(p, plane, top, left, [&](Value value, int tap) { best.take(value, tap); });
     store(best, i);
   }
 
  private:
-  __device__ __forceinline__ void store(const Row& best, int64_t i) const {
+  __device__ __forceinline__ void store(const Row& best, int i) const {
     if (offsets != nullptr) offsets[i] = static_cast<Offset>(best.tap);
     y[i] = from_accumulator<T>(best.value);
   }
@@ -114,6 +131,14 @@ struct PlaneAverage {
   using Row = Value;
   T* y;
 
+  static std::size_t image_bytes(int64_t outputs) { return device::staged_bytes<T>(outputs); }
+  __device__ PlaneAverage image(unsigned char* shared, int64_t begin, int64_t) const {
+    return {device::staged_place(shared, y + begin)};
+  }
+  __device__ void flush(const PlaneAverage& image, int64_t begin, int count) const {
+    device::store_run<kThreads>(image.y, y + begin, count);
+  }
+
   template <int kTaps>
   __device__ __forceinline__ static Row row(const T* at) {
     Value sum = to_accumulator(at[0]);
@@ -122,14 +147,13 @@ struct PlaneAverage {
     return sum;
   }
   template <int kTaps>
-  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const Row (&rows)[kTaps],
-                                        int64_t i) const {
+  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const Row (&rows)[kTaps], int i) const {
     Value sum = rows[0];  // few values are as good in their own type
 #pragma unroll
     for (int r = 1; r < kTaps; ++r) sum += rows[r];
     y[i] = from_accumulator<T>(sum / static_cast<Value>(p.divisor(top, left)));
   }
-  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int64_t i) const {
+  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int i) const {
     double sum = 0;
     each_tap(p, plane, top, left, [&](Value value, int) { sum += value; });
     y[i] = from_accumulator<T>(static_cast<Value>(sum / p.divisor(top, left)));
@@ -152,6 +176,8 @@ __global__ void __launch_bounds__(kThreads)
   const int bottom = planes > 1 ? p.height.input : min(p.height.start(end_row - 1) + p.height.kernel, p.height.input);
   const int count = (planes - 1) * p.inputs() + max(bottom - top, 0) * p.width.input;
   const T* const in = device::stage_run<kThreads>(staged, x + first_plane * p.inputs() + top * p.width.input, count);
+  const int64_t begin_output = first_plane * p.outputs() + first_row * p.width.output;
+  const F image = f.image(staged + device::staged_bytes<T>(t.staged), begin_output, t.outputs);
   device::copy_async_wait_all();
   __syncthreads();
   const int units = planes * t.groups * p.width.output;
@@ -161,7 +187,7 @@ __global__ void __launch_bounds__(kThreads)
         static_cast<int>(t.by_groups.divide(t.by_columns.divide(static_cast<uint32_t>(unit), column), group));
     const T* const from = in + plane * p.inputs() - top * p.width.input;
     const int left = p.width.start(static_cast<int>(column)), begin = first_row + static_cast<int>(group) * kMarch;
-    const int64_t out = (first_plane + plane) * p.outputs() + column;
+    const int out = plane * p.outputs() - first_row * p.width.output + static_cast<int>(column);
     if constexpr (kTaps > 0) {
       const int last = min(begin + kMarch, end_row) - 1;
       if (left >= 0 && left + kTaps <= p.width.input && p.height.start(begin) >= 0 &&
@@ -170,13 +196,13 @@ __global__ void __launch_bounds__(kThreads)
         typename F::Row rows[kTaps];
         const T* at = from + p.height.start(begin) * p.width.input + left;
 #pragma unroll
-        for (int r = 0; r < kKept; ++r, at += p.width.input) rows[r] = f.template row<kTaps>(at);
+        for (int r = 0; r < kKept; ++r, at += p.width.input) rows[r] = F::template row<kTaps>(at);
 #pragma unroll
         for (int k = 0; k < kMarch; ++k) {
           if (begin + k > last) break;
 #pragma unroll
-          for (int r = kKept; r < kTaps; ++r, at += p.width.input) rows[r] = f.template row<kTaps>(at);
-          f.write(p, p.height.start(begin + k), left, rows, out + (begin + k) * p.width.output);
+          for (int r = kKept; r < kTaps; ++r, at += p.width.input) rows[r] = F::template row<kTaps>(at);
+          image.write(p, p.height.start(begin + k), left, rows, out + (begin + k) * p.width.output);
 #pragma unroll
           for (int r = 0; r < kKept; ++r) rows[r] = rows[r + kStride];
         }
@@ -185,9 +211,11 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll 1
     for (int row = begin; row < min(begin + kMarch, end_row); ++row) {
-      f.write(p, p.height.start(row), left, from, out + row * p.width.output);
+      image.write(p, p.height.start(row), left, from, out + row * p.width.output);
     }
   }
+  __syncthreads();
+  f.flush(image, begin_output, planes > 1 ? planes * p.outputs() : (end_row - first_row) * p.width.output);
 }
 
 template <class T, class Offset>
@@ -262,7 +290,8 @@ bool by_tiles(const char* name, const PoolProblem& problem, const Tensor& x, con
   const DeviceScope scope(x.device());
   const auto run = [&]<int kTaps, int kStride>(std::integer_sequence<int, kTaps, kStride>) {
     launch(name, tile_kernel<kTaps, kStride, T, F>, static_cast<unsigned>(tiling.blocks), kThreads,
-           device::staged_bytes<T>(tiling.staged), scope.stream(), *planes, tiling, x.data<T>(), f);
+           device::staged_bytes<T>(tiling.staged) + F::image_bytes(tiling.outputs), scope.stream(), *planes, tiling,
+           x.data<T>(), f);
   };
   const auto are = [&](int taps) {
     return planes->height.kernel == taps && planes->width.kernel == taps && planes->height.stride == 2;
