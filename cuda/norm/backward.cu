@@ -2,7 +2,10 @@
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
+#include "../device/cluster.cuh"
+#include "../device/stage_run.cuh"
 #include "../reduce/fold_runs.cuh"
+#include "../runtime/traits.h"
 #include "planes.cuh"
 #include "rows.h"
 
@@ -19,6 +22,21 @@ struct GradientSums {
   double plain, scaled, difference;
   __device__ GradientSums operator+(const GradientSums& b) const {
     return {plain + b.plain, scaled + b.scaled, difference + b.difference};
+  }
+  /// Of a few neighbours, in the type that they are computed with.
+  template <class T, int N>
+  __device__ static GradientSums of_pack(Accumulator<T> mean, const Pack<T, N>& xs, const Pack<T, N>& gs) {
+    using Value = Accumulator<T>;
+    const auto x_wide = device::widen(xs), g_wide = device::widen(gs);
+    Value plain = 0, scaled = 0, differences = 0;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const Value difference = x_wide.at[k] - mean, g = g_wide.at[k];
+      plain += g;
+      scaled += g * difference;
+      differences += difference;
+    }
+    return {static_cast<double>(plain), static_cast<double>(scaled), static_cast<double>(differences)};
   }
 };
 
@@ -40,19 +58,10 @@ struct TakeSums {
     const double g = static_cast<double>(to_accumulator(gradient)), d = static_cast<double>(difference);
     acc.sums = acc.sums + GradientSums{g, g * d, d};
   }
-  /// Eight of half precision in float32, which rounds far less than they did.
-  __device__ void add_pack(Acc& acc, const Pack<T, 8>& xs, const Pack<T, 8>& gs) const requires(sizeof(T) == 2) {
-    const auto x_wide = device::widen(xs), g_wide = device::widen(gs);
-    float plain = 0, scaled = 0, differences = 0;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const float difference = x_wide.at[k] - acc.mean, g = g_wide.at[k];
-      plain += g;
-      scaled = fmaf(g, difference, scaled);
-      differences += difference;
-    }
-    acc.sums = acc.sums +
-               GradientSums{static_cast<double>(plain), static_cast<double>(scaled), static_cast<double>(differences)};
+  /// A few in float32, which for so few is as good as the products.
+  __device__ void add_pack(Acc& acc, const Pack<T, kWide<T>>& xs, const Pack<T, kWide<T>>& gs) const
+      requires(sizeof(T) < 8) {
+    acc.sums = acc.sums + GradientSums::of_pack(acc.mean, xs, gs);
   }
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.mean, a.sums + b.sums}; }
   __device__ void write(int64_t o, const Acc& acc) const { out[o] = acc.sums; }
@@ -197,21 +206,24 @@ struct TakeChannelGradients {
   }
 };
 
-/// dx = rstd (h - mean h - (x - mean) mean (h (x - mean)) rstd^2).
+/// dx = rstd (h - mean h - (x - mean) mean (h (x - mean)) rstd^2), computed in W.
+template <class Value, class W>
+struct PlaneGradient {
+  Slopes<W> s;
+  W weight;
+  __device__ Value operator()(Value g, Value x) const {
+    return static_cast<Value>(
+        s.rstd * (weight * static_cast<W>(g) - s.plain - (static_cast<W>(x) - s.mean - s.rest) * s.scaled));
+  }
+};
+
 template <class T>
 struct InputGradient {
   using Value = Accumulator<T>;
+  using Plane = PlaneGradient<Value, Wide<T>>;
   NormPlanes planes;
   const Slopes<Wide<T>>* slopes;
   const T* weight;
-  struct Plane {
-    Slopes<Wide<T>> s;
-    Wide<T> weight;
-    __device__ Value operator()(Value g, Value x) const {
-      return static_cast<Value>(s.rstd * (weight * static_cast<Wide<T>>(g) - s.plain -
-                                          (static_cast<Wide<T>>(x) - s.mean - s.rest) * s.scaled));
-    }
-  };
   __device__ Plane plane(int64_t q) const {
     const int64_t c = planes.channel(q);
     const auto w = static_cast<Wide<T>>(weight == nullptr ? Value(1) : to_accumulator(weight[c]));
@@ -223,6 +235,108 @@ struct InputGradient {
     return {s, w};
   }
 };
+
+/// Rows whose x and g wait in shared memory: `parts` neighbouring blocks, a cluster, share a row, and each has up to
+/// `each` planes of it. `warps` warps have a plane, and then the next.
+template <class T>
+struct WholeRows {
+  static constexpr int kThreads = 256, kWarps = kThreads / Teams::kWarp;
+  static constexpr int64_t kBytes = 74000;  ///< of a part: three fit beside each other
+  int64_t positions = 0;
+  int planes = 0, parts = 1, each = 0, warps = 0;
+  bool packs = false;
+  const T *x = nullptr, *g = nullptr, *weight = nullptr;
+  const Accumulator<T>*mean = nullptr, *rstd = nullptr;
+  T* dx = nullptr;
+  GradientSums* sums = nullptr;       ///< of planes, for the gradients of weight and bias
+  Slopes<Wide<T>>* slopes = nullptr;  ///< of rows
+
+  /// Cuts rows of `planes_of` planes.
+  void cut(int64_t planes_of, int64_t positions_of, bool clusters) {
+    positions = positions_of;
+    planes = static_cast<int>(planes_of);
+    const int most = clusters ? device::kMostInCluster : 1;
+    const auto needed = [&] {
+      return 2 * positions * ((planes + parts - 1) / parts) * static_cast<int64_t>(sizeof(T));
+    };
+    while (parts < most && parts < planes && needed() > kBytes) parts *= 2;
+    each = (planes + parts - 1) / parts;
+    warps = each < 2 * kWarps ? kWarps : 1;
+  }
+  HALO_HOST_DEVICE std::size_t staged() const { return device::staged_bytes<T>(each * positions); }
+  std::size_t bytes() const { return 2 * staged() + static_cast<std::size_t>(each * warps) * sizeof(GradientSums); }
+};
+
+template <class T>
+__global__ void __launch_bounds__(WholeRows<T>::kThreads, 3)
+    whole_row_backward_kernel(const __grid_constant__ WholeRows<T> a, const __grid_constant__ Divide channels) {
+  using Value = Accumulator<T>;
+  constexpr int kThreads = WholeRows<T>::kThreads, kWarps = WholeRows<T>::kWarps, kSize = kWide<T>;
+  __shared__ GradientSums shared[kWarps], of_blocks[device::kMostInCluster];
+  extern __shared__ __align__(16) unsigned char staged[];
+  if (a.parts > 1) device::arrive_in_cluster();
+  const int thread = static_cast<int>(threadIdx.x), part = static_cast<int>(blockIdx.x) % a.parts;
+  const int64_t row = static_cast<int>(blockIdx.x) / a.parts, first = row * a.planes + part * a.each;
+  const int planes = max(min(a.each, a.planes - part * a.each), 0);
+  const int64_t begin = planes > 0 ? first * a.positions : 0;
+  const int count = planes * static_cast<int>(a.positions);
+  const T* const x = device::stage_run<kThreads>(staged, a.x + begin, count) - begin;  // as in memory
+  const T* const g = device::stage_run<kThreads>(staged + a.staged(), a.g + begin, count) - begin;
+  auto* const of_warps = reinterpret_cast<GradientSums*>(staged + 2 * a.staged());  // [planes][warps]
+  const Value mean = a.mean[row], rstd = a.rstd[row];
+  const int threads = a.warps * Teams::kWarp, rank = thread % threads, warp = rank / Teams::kWarp;
+  const int teams = kThreads / threads, team = thread / threads;
+  const auto plus = [](const GradientSums& one, const GradientSums& other) { return one + other; };
+  device::copy_async_wait_all();
+  __syncthreads();
+  for (int plane = team; plane < planes; plane += teams) {
+    const int64_t at = begin + plane * a.positions;
+    const RunPiece piece = RunPiece::of<kSize>(at, at + a.positions);
+    GradientSums sums{0, 0, 0};
+    const auto load = [&](const T* from, int pack) {
+      using Packed = Pack<T, kSize>;
+      if (a.packs) return reinterpret_cast<const Packed*>(from + piece.packs_at)[pack];
+      Packed values;
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) values.at[k] = from[piece.packs_at + pack * kSize + k];
+      return values;
+    };
+#pragma unroll 2
+    for (int pack = rank; pack < piece.packs; pack += threads) {
+      sums = sums + GradientSums::of_pack(mean, load(x, pack), load(g, pack));
+    }
+    if (rank < piece.edges) {
+      const int64_t i = piece.edge(rank);
+      sums = sums + GradientSums::of_pack(mean, Pack<T, 1>{x[i]}, Pack<T, 1>{g[i]});
+    }
+    sums = combine_neighbours(Teams::kWarp, sums, shared, plus);
+    if (thread % Teams::kWarp == 0) of_warps[plane * a.warps + warp] = sums;
+  }
+  __syncthreads();
+  GradientSums total{0, 0, 0};
+  for (int plane = thread; plane < planes; plane += kThreads) {
+    GradientSums sums = of_warps[plane * a.warps];
+    for (int w = 1; w < a.warps; ++w) sums = sums + of_warps[plane * a.warps + w];
+    a.sums[first + plane] = sums;
+    int64_t q = first + plane;
+    const double w = a.weight == nullptr ? 1 : static_cast<double>(to_accumulator(a.weight[channels.split(q)]));
+    total = total + GradientSums{w * sums.plain, w * sums.scaled, sums.difference};
+  }
+  total = combine_neighbours(kThreads, total, shared, plus);
+  total = device::combine_cluster(a.parts, part, total, of_blocks, plus);
+  const auto slopes = slopes_of<T>(total, static_cast<double>(a.planes * a.positions), mean, rstd);
+  if (part == 0 && thread == 0) a.slopes[row] = slopes;
+  if (a.dx == nullptr) return;
+  PlaneGradient<Value, Value> gradient{{mean, static_cast<Value>(slopes.rest), rstd, static_cast<Value>(slopes.plain),
+                                        static_cast<Value>(slopes.scaled)},
+                                       1};
+  for (int plane = team; plane < planes; plane += teams) {
+    int64_t q = first + plane;
+    const int64_t at = q * a.positions;
+    if (a.weight != nullptr) gradient.weight = to_accumulator(a.weight[channels.split(q)]);
+    map_piece<2>(RunPiece::of<kSize>(at, at + a.positions), rank, threads, a.packs, gradient, a.dx, g, x);
+  }
+}
 
 /// Sums and slopes on the device, and the kernels that follow the sums.
 template <class T>
@@ -259,6 +373,31 @@ struct Backward {
                                 data_or_null<T>(grads.bias)};
     launch(name, channel_kernel<ChannelGradients<T>>, map_blocks(channels * Teams::kWarp), kMapThreads, 0,
            scope.stream(), channels, f);
+  }
+  /// All but the gradients of weight and bias, each row read once; false, and nothing done, where shared memory has no
+  /// room for rows, blocks would not fill the GPU, or planes are not worth a warp.
+  bool by_whole_rows(const RowNormProblem& p) const {
+    constexpr int64_t kFewBlocks = 96, kShortPlane = 64, kBesides = 2048;
+    const DeviceTraits& traits = device_traits(x.device().index);
+    if (p.positions < kShortPlane || p.length() > (int64_t{1} << 28)) return false;
+    WholeRows<T> rows{.x = x.data<T>(),
+                      .g = g.data<T>(),
+                      .weight = data_or_null<T>(weight),
+                      .mean = mean.data<Value>(),
+                      .rstd = rstd.data<Value>(),
+                      .dx = data_or_null<T>(grads.x),
+                      .sums = sums,
+                      .slopes = slopes};
+    rows.cut(p.channels_per_row, p.positions, traits.is_hopper());
+    rows.packs = is_aligned<T, kWide<T>>(rows.x) && is_aligned<T, kWide<T>>(rows.g) &&
+                 (rows.dx == nullptr || is_aligned<T, kWide<T>>(rows.dx));
+    const int64_t blocks = p.rows * rows.parts;
+    if (blocks < kFewBlocks || blocks > INT32_MAX || rows.bytes() + kBesides > traits.block_memory) return false;
+    const DeviceScope scope(x.device());
+    launch_with({.cluster = static_cast<unsigned>(rows.parts)}, name, whole_row_backward_kernel<T>,
+                static_cast<unsigned>(blocks), WholeRows<T>::kThreads, rows.bytes(), scope.stream(), rows,
+                planes.channels);
+    return true;
   }
   void write_input() const {
     if (!grads.x.defined()) return;
@@ -322,6 +461,7 @@ void row_norm_backward(const RowNormProblem& problem, const Tensor& g, const Ten
     }
     if (positions >= kShortPlane) {
       const Backward<T> backward{kName, NormPlanes(problem), planes, rows, g, x, weight, mean, rstd, grads};
+      if (backward.by_whole_rows(problem)) return backward.write_parameters(problem.channels());
       fold_runs(kName, x.device(), {planes, positions}, {positions, 1}, 1,
                 TakeSums<T>{in, up, backward.planes, means, backward.sums});
       backward.take_slopes(count, false, w);

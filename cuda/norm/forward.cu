@@ -2,6 +2,9 @@
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
+#include <optional>
+
+#include "../device/cluster.cuh"
 #include "../device/stage_run.cuh"
 #include "../reduce/fold_runs.cuh"
 #include "../reduce/moments.cuh"
@@ -42,14 +45,16 @@ struct TakeStatistics {
   __device__ void add(Acc& acc, int64_t, T value) const { acc.add(static_cast<double>(to_accumulator(value))); }
   __device__ void add_pack(Acc& acc, const Pack<T, 8>& pack) const requires(sizeof(T) == 2) { acc.add_halves(pack); }
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return Moments::combine(a, b); }
+  __device__ Statistic<Value> statistic(const Acc& acc) const {
+    return {acc.mean(count), 1 / sqrt(acc.deviation(count) / count + eps)};
+  }
   __device__ void write(int64_t o, const Acc& acc) const {
-    const double deviation = acc.deviation(count);
-    const Statistic<Value> s(acc.mean(count), 1 / sqrt(deviation / count + eps));
+    const Statistic<Value> s = statistic(acc);
     statistics[o] = s;
     mean[o] = s.mean;
     rstd[o] = s.rstd;
     if (running_mean != nullptr) running_mean[o] = blend(running_mean[o], acc.mean(count));
-    if (running_var != nullptr) running_var[o] = blend(running_var[o], deviation / (count - 1));
+    if (running_var != nullptr) running_var[o] = blend(running_var[o], acc.deviation(count) / (count - 1));
   }
   __device__ T blend(T old, double now) const {
     const double blended = (1 - momentum) * static_cast<double>(to_accumulator(old)) + momentum * now;
@@ -89,9 +94,9 @@ struct Normalise {
     Value mean, rest, scale, shift;
     __device__ Value operator()(Value x) const { return (x - mean - rest) * scale + shift; }
   };
-  __device__ Plane plane(int64_t q) const {
+  __device__ Plane plane(int64_t q) const { return plane(q, statistics[planes.statistic(q)]); }
+  __device__ Plane plane(int64_t q, const Statistic<Value>& s) const {
     const int64_t c = planes.channel(q);
-    const Statistic<Value> s = statistics[planes.by_channel ? c : planes.statistic(q)];
     return {s.mean, s.rest, weight == nullptr ? s.rstd : s.rstd * to_accumulator(weight[c]),
             bias == nullptr ? Value(0) : to_accumulator(bias[c])};
   }
@@ -115,38 +120,69 @@ void normalise(const char* name, const NormPlanes& planes, const Statistics<T>& 
              static_cast<const T*>(x.data<T>()));
 }
 
-/// Rows of half types leave room for more than one block.
-template <class T>
-inline constexpr int kRowThreads = sizeof(T) == 2 ? 512 : 1024;
+constexpr int kRowThreads = 256;
 
-/// A block a row, which it reads once, into shared memory: its statistics, then y, a stretch of the row a warp.
+/// How rows are cut: `parts` neighbouring blocks, a cluster, share one, and each has `share` elements, whole packs.
+struct RowParts {
+  static constexpr int64_t kBytes =
+      37000;  ///< of a part; six fit beside each other, and one computes while others load
+  int64_t length;
+  int parts = 1, share;
+
+  RowParts(int64_t length_of, std::size_t element, bool clusters) : length(length_of) {
+    const auto bytes = length * static_cast<int64_t>(element), pack = int64_t{16} / static_cast<int64_t>(element);
+    while (clusters && parts < device::kMostInCluster && bytes > parts * kBytes) parts *= 2;
+    share = static_cast<int>((length / parts + pack) / pack * pack);
+  }
+  /// Of shared memory.
+  template <class T>
+  std::size_t bytes() const {
+    return device::staged_bytes<T>(share + kWide<T>);
+  }
+};
+
+/// A row is read once, into its blocks' shared memory: its statistics, then y, a stretch a warp.
 template <class T>
-__global__ void __launch_bounds__(kRowThreads<T>, sizeof(T) == 2 ? 3 : 1)
+__global__ void __launch_bounds__(kRowThreads, 6)
     whole_row_kernel(const __grid_constant__ TakeStatistics<T> take, const __grid_constant__ Normalise<T> f,
-                     const __grid_constant__ Divide positions, int length, bool packs, T* y) {
-  constexpr int kThreads = kRowThreads<T>, kWarps = kThreads / Teams::kWarp, kSize = kWide<T>;
-  __shared__ Moments shared[kWarps];
+                     const __grid_constant__ Divide positions, const __grid_constant__ RowParts rows, bool packs,
+                     T* y) {
+  constexpr int kWarps = kRowThreads / Teams::kWarp, kSize = kWide<T>;
+  __shared__ Moments shared[kWarps], of_blocks[device::kMostInCluster];
   extern __shared__ __align__(16) unsigned char staged[];
-  const int thread = static_cast<int>(threadIdx.x);
-  const int64_t begin = int64_t{blockIdx.x} * length, end = begin + length;
-  const T* const x = device::stage_run<kThreads>(staged, take.x + begin, length) - begin;  // element i of all: x[i]
-  auto sums = take.start(blockIdx.x, begin);
+  if (rows.parts > 1) device::arrive_in_cluster();
+  const int thread = static_cast<int>(threadIdx.x), part = static_cast<int>(blockIdx.x) % rows.parts;
+  const int64_t row = static_cast<int>(blockIdx.x) / rows.parts, row_begin = row * rows.length;
+  const int64_t row_end = row_begin + rows.length, cut = (row_begin & ~int64_t{kSize - 1}) + int64_t{part} * rows.share;
+  const int64_t begin = part == 0 ? row_begin : cut;
+  const int64_t end = part + 1 == rows.parts ? row_end : cut + rows.share;
+  const T* const x =
+      device::stage_run<kRowThreads>(staged, take.x + begin, static_cast<int>(end - begin)) - begin;  // as in memory
+  auto sums = take.start(row, row_begin);
   device::copy_async_wait_all();
   __syncthreads();
-  each_of_piece(
-      RunPiece::of<kSize>(begin, end), thread, kThreads, packs, [&](int64_t i, T value) { take.add(sums, i, value); },
-      [&](int64_t i, const Pack<T, kSize>& pack) {
-        if constexpr (sizeof(T) == 2) {
-          take.add_pack(sums, pack);
-        } else {
+  const RunPiece piece = RunPiece::of<kSize>(begin, end);
+#pragma unroll 2
+  for (int pack = thread; pack < piece.packs; pack += kRowThreads) {
+    Pack<T, kSize> values;
+    if (packs) {
+      values = reinterpret_cast<const Pack<T, kSize>*>(x + piece.packs_at)[pack];
+    } else {
 #pragma unroll
-          for (int k = 0; k < kSize; ++k) take.add(sums, i + k, pack.at[k]);
-        }
-      },
-      x);
-  sums = combine_neighbours(kThreads, sums, shared, take);
-  if (thread == 0) take.write(blockIdx.x, sums);
-  __syncthreads();
+      for (int k = 0; k < kSize; ++k) values.at[k] = x[piece.packs_at + pack * kSize + k];
+    }
+    if constexpr (sizeof(T) == 2) {
+      take.add_pack(sums, values);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) take.add(sums, 0, values.at[k]);
+    }
+  }
+  if (thread < piece.edges) take.add(sums, 0, x[piece.edge(thread)]);
+  sums = combine_neighbours(kRowThreads, sums, shared, take);
+  sums = device::combine_cluster(rows.parts, part, sums, of_blocks, take);
+  const Statistic<Accumulator<T>> statistic = take.statistic(sums);
+  if (part == 0 && thread == 0) take.write(row, sums);
   const int warp = thread / Teams::kWarp;
   const int64_t first = begin & ~int64_t{kSize - 1}, stretch = ((end - first) / kWarps + kSize) & ~int64_t{kSize - 1};
   int64_t at = max(first + stretch * warp, begin), plane = at;
@@ -154,16 +190,23 @@ __global__ void __launch_bounds__(kRowThreads<T>, sizeof(T) == 2 ? 3 : 1)
   int64_t left = positions.divisor - positions.split(plane);
   for (; at < stop; at += left, left = positions.divisor, ++plane) {
     map_piece<2>(RunPiece::of<kSize>(at, min(at + left, stop)), thread % Teams::kWarp, Teams::kWarp, packs,
-                 f.plane(plane), y, x);
+                 f.plane(plane, statistic), y, x);
   }
 }
 
-/// Whether blocks with a row each fill the GPU, planes are worth a warp, and shared memory has room for a row.
-bool are_whole_rows(const RowNormProblem& p, std::size_t element, int device) {
-  constexpr int64_t kFewRows = 96, kShortPlane = 64, kBesides = 2048;
-  return p.rows >= kFewRows && p.positions >= kShortPlane &&
-         p.length() * static_cast<int64_t>(element) + kBesides <=
-             static_cast<int64_t>(device_traits(device).block_memory);
+/// How rows are cut for whole_row_kernel; nothing unless its blocks fill the GPU, planes are worth a warp, and shared
+/// memory has room.
+template <class T>
+std::optional<RowParts> whole_rows(const RowNormProblem& p, int device) {
+  constexpr int64_t kFewBlocks = 96, kShortPlane = 64, kBesides = 2048;
+  const DeviceTraits& traits = device_traits(device);
+  if (p.positions < kShortPlane || p.length() > (int64_t{1} << 28)) return std::nullopt;
+  const RowParts parts(p.length(), sizeof(T), traits.is_hopper());
+  const int64_t blocks = p.rows * parts.parts;
+  if (blocks < kFewBlocks || blocks > INT32_MAX || parts.template bytes<T>() + kBesides > traits.block_memory) {
+    return std::nullopt;
+  }
+  return parts;
 }
 
 template <class T>
@@ -236,14 +279,14 @@ void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tens
                               result.rstd.data<Value>(),
                               static_cast<double>(problem.length()),
                               problem.eps};
-    if (are_whole_rows(problem, sizeof(T), x.device().index)) {
+    if (const auto parts = whole_rows<T>(problem, x.device().index)) {
       const bool packs = is_aligned<T, kWide<T>>(f.x) && is_aligned<T, kWide<T>>(result.y.data<T>());
       const NormPlanes planes(problem);
       const Normalise<T> normalise{planes, statistics.data, data_or_null<T>(weight), data_or_null<T>(bias)};
       const DeviceScope scope(x.device());
-      return launch("row_norm", whole_row_kernel<T>, static_cast<unsigned>(problem.rows), kRowThreads<T>,
-                    device::staged_bytes<T>(problem.length()), scope.stream(), f, normalise, planes.positions,
-                    static_cast<int>(problem.length()), packs, result.y.data<T>());
+      return launch_with({.cluster = static_cast<unsigned>(parts->parts)}, "row_norm", whole_row_kernel<T>,
+                         static_cast<unsigned>(problem.rows * parts->parts), kRowThreads, parts->template bytes<T>(),
+                         scope.stream(), f, normalise, planes.positions, *parts, packs, result.y.data<T>());
     }
     fold_runs("row_norm", x.device(), {problem.rows, problem.length()}, {problem.length(), 1}, 1, f);
     normalise<T>("row_norm", NormPlanes(problem), statistics, x, weight, bias, result.y);

@@ -3,6 +3,8 @@
 // element, and backward keeps what windows add up in a tensor.
 #include <halo/ops/local_response_norm_backend.h>
 
+#include <algorithm>
+
 #include "../device/map.cuh"
 #include "../device/number.cuh"
 
@@ -62,50 +64,56 @@ Window<Accumulator<T>> window(const LocalResponseNorm& norm, int64_t channels) {
 constexpr int kThreads = 256;
 
 /// The marching kernels: a block has neighbouring positions (of all images, one behind the other) and a run of
-/// channels; the next block has the next run.
+/// channels, kChunk at a time; the next block has the next run.
 struct March {
-  static constexpr int kRun = 16, kReach = 2, kTaps = 2 * kReach + 1;
+  static constexpr int kChunk = 8, kReach = 2, kTaps = 2 * kReach + 1;
+  static constexpr int64_t kBlocksWanted = 1024;  ///< rather than longer runs, at whose ends neighbours are read again
   Divide positions, runs;
   int64_t columns;  ///< positions of all images
+  int run;          ///< channels
   bool usual;       ///< windows of five channels and beta 3/4: without choices in the loops
 
   March(const LocalResponseNorm& norm, int64_t images, int64_t channels, int64_t positions_of)
       : positions(positions_of, images * positions_of),
-        runs((channels + kRun - 1) / kRun, (images * positions_of / kThreads + 1) * ((channels + kRun - 1) / kRun)),
         columns(images * positions_of),
-        usual(norm.before() == kReach && norm.after() == kReach && norm.beta == 0.75) {}
+        usual(norm.before() == kReach && norm.after() == kReach && norm.beta == 0.75) {
+    const int64_t blocks = (columns + kThreads - 1) / kThreads, chunks = (channels + kChunk - 1) / kChunk;
+    const int64_t wanted = std::clamp<int64_t>(kBlocksWanted / blocks, 1, std::max<int64_t>(chunks / 2, 1));
+    run = static_cast<int>((chunks + wanted - 1) / wanted * kChunk);
+    const int64_t needed = (channels + run - 1) / run;
+    runs = Divide(needed, blocks * needed);
+  }
   static bool serves(const LocalResponseNorm& norm, int64_t channels) {
     return norm.size <= kTaps && channels < (int64_t{1} << 30);
   }
   unsigned blocks() const { return static_cast<unsigned>((columns + kThreads - 1) / kThreads * runs.divisor); }
 };
 
-/// Where a thread marches: channel `first` at its position is element `begin`.
+/// Where a thread marches: channels first ... end - 1 at its position; channel c is element begin + c * step.
 struct Marcher {
-  int first, channels;
+  int first, end, channels;
   int64_t begin, step;
   bool active;
   __device__ Marcher(const March& march, int64_t channels_of) : channels(static_cast<int>(channels_of)) {
     int64_t tile = blockIdx.x;
-    first = static_cast<int>(march.runs.split(tile)) * March::kRun;
+    first = static_cast<int>(march.runs.split(tile)) * march.run;
+    end = min(first + march.run, channels);
     int64_t image = tile * kThreads + threadIdx.x;
     active = image < march.columns;
     const int64_t position = march.positions.split(image);
     step = march.positions.divisor;
-    begin = (image * channels_of + first) * step + position;
+    begin = image * channels_of * step + position;
   }
-  /// Whether channel first + i is there.
-  __device__ __forceinline__ bool has(int i) const {
-    return static_cast<unsigned>(first + i) < static_cast<unsigned>(channels);
+  /// Whether channel c is there.
+  __device__ __forceinline__ bool has(int c) const {
+    return static_cast<unsigned>(c) < static_cast<unsigned>(channels);
   }
-  /// values[i] = channel first - reach + i of x, 0 where there is none.
-  template <int kReach, int kCount, class T, class Value>
-  __device__ __forceinline__ void load(const T* x, Value (&values)[kCount]) const {
-    const T* at = x + begin - kReach * step;
+  /// values[i] = channel c + i of x, 0 where there is none.
+  template <int kCount, class T, class Value>
+  __device__ __forceinline__ void load(const T* x, int c, Value* values) const {
+    const T* at = x + begin + c * step;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i, at += step) {
-      values[i] = has(i - kReach) ? to_accumulator(*at) : Value(0);
-    }
+    for (int i = 0; i < kCount; ++i, at += step) values[i] = has(c + i) ? to_accumulator(*at) : Value(0);
   }
 };
 
@@ -124,19 +132,33 @@ __device__ __forceinline__ Value square(Value value) {
   return value * value;
 }
 
+/// values[i] = values[kCount + i] for all i < kKept.
+template <int kCount, int kKept, class Value>
+__device__ __forceinline__ void move_down(Value* values) {
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) values[i] = values[kCount + i];
+}
+
 template <bool kUsual, class T>
 __device__ __forceinline__ void march_forward(const Window<Accumulator<T>>& window, const Marcher& at, const T* x,
                                               T* y) {
   using Value = Accumulator<T>;
-  constexpr int kRun = March::kRun, kReach = March::kReach, kHeld = kRun + 2 * kReach;
+  constexpr int kChunk = March::kChunk, kReach = March::kReach;
   const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  Value held[kHeld];
-  at.load<kReach>(x, held);
-  T* out = y + at.begin;
+  Value held[2 * kReach + kChunk], ahead[kChunk];  // held: from channel c - kReach on; ahead: those that come next
+  at.load<2 * kReach>(x, at.first - kReach, held);
+  at.load<kChunk>(x, at.first + kReach, ahead);
+  for (int c = at.first; c < at.end; c += kChunk) {
 #pragma unroll
-  for (int i = 0; i < kRun; ++i, out += at.step) {
-    const Value s = window.k + window.alpha * sum_taps<kUsual>(held + i, before, after, square<Value>);
-    if (at.has(i)) *out = from_accumulator<T>(held[i + kReach] * window.template powers<kUsual>(s).scale);
+    for (int i = 0; i < kChunk; ++i) held[2 * kReach + i] = ahead[i];
+    at.load<kChunk>(x, c + kChunk < at.end ? c + kChunk + kReach : at.channels, ahead);
+    T* out = y + at.begin + c * at.step;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i, out += at.step) {
+      const Value s = window.k + window.alpha * sum_taps<kUsual>(held + i, before, after, square<Value>);
+      if (c + i < at.end) *out = from_accumulator<T>(held[i + kReach] * window.template powers<kUsual>(s).scale);
+    }
+    move_down<kChunk, 2 * kReach>(held);
   }
 }
 
@@ -157,25 +179,49 @@ template <bool kUsual, class T>
 __device__ __forceinline__ void march_backward(const Window<Accumulator<T>>& window, const Marcher& at, const T* x,
                                                const T* g, T* dx) {
   using Value = Accumulator<T>;
-  constexpr int kRun = March::kRun, kReach = March::kReach, kTerms = kRun + 2 * kReach, kHeld = kTerms + 2 * kReach;
+  constexpr int kChunk = March::kChunk, kReach = March::kReach;
   const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  Value held[kHeld], scaled[kTerms], terms[kTerms];  // scaled: g s^-beta, at first g
-  at.load<2 * kReach>(x, held);
-  at.load<kReach>(g, scaled);
-#pragma unroll
-  for (int j = 0; j < kTerms; ++j) {
-    const Value s = window.k + window.alpha * sum_taps<kUsual>(held + j, before, after, square<Value>);
+  // x from channel c - 2 kReach on, what its windows add up from c - kReach on, and g s^-beta from c on.
+  Value held[4 * kReach + kChunk], terms[2 * kReach + kChunk], scaled[kReach + kChunk];
+  Value next_x[kChunk], next_g[kChunk], first_g[2 * kReach];
+  // The term of channel c, whose window begins at `taps`, and its g s^-beta.
+  const auto term_of = [&](int c, const Value* taps, Value g_value, Value& term) {
+    const Value s = window.k + window.alpha * sum_taps<kUsual>(taps, before, after, square<Value>);
     const auto powers = window.template powers<kUsual>(s);
-    scaled[j] *= powers.scale;
-    terms[j] = at.has(j - kReach) ? scaled[j] * held[j + kReach] * powers.inverse : Value(0);
+    const Value result = g_value * powers.scale;
+    term = at.has(c) ? result * taps[kReach] * powers.inverse : Value(0);
+    return result;
+  };
+  at.load<4 * kReach>(x, at.first - 2 * kReach, held);
+  at.load<2 * kReach>(g, at.first - kReach, first_g);
+  at.load<kChunk>(x, at.first + 2 * kReach, next_x);
+  at.load<kChunk>(g, at.first + kReach, next_g);
+#pragma unroll
+  for (int i = 0; i < 2 * kReach; ++i) {
+    const Value result = term_of(at.first - kReach + i, held + i, first_g[i], terms[i]);
+    if (i >= kReach) scaled[i - kReach] = result;
   }
   const Value past = Value(2) * window.alpha * window.beta;
-  T* out = dx + at.begin;
+  for (int c = at.first; c < at.end; c += kChunk) {
 #pragma unroll
-  for (int i = 0; i < kRun; ++i, out += at.step) {
-    const Value lost =
-        past * held[i + 2 * kReach] * sum_taps<kUsual>(terms + i, after, before, [](Value term) { return term; });
-    if (at.has(i)) *out = from_accumulator<T>(scaled[i + kReach] - lost);
+    for (int i = 0; i < kChunk; ++i) {
+      held[4 * kReach + i] = next_x[i];
+      scaled[kReach + i] = next_g[i];
+    }
+    const int next = c + kChunk < at.end ? c + kChunk : at.channels;
+    at.load<kChunk>(x, next + 2 * kReach, next_x);
+    at.load<kChunk>(g, next + kReach, next_g);
+    T* out = dx + at.begin + c * at.step;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i, out += at.step) {
+      scaled[kReach + i] = term_of(c + kReach + i, held + 2 * kReach + i, scaled[kReach + i], terms[2 * kReach + i]);
+      const Value lost =
+          past * held[i + 2 * kReach] * sum_taps<kUsual>(terms + i, after, before, [](Value term) { return term; });
+      if (c + i < at.end) *out = from_accumulator<T>(scaled[i] - lost);
+    }
+    move_down<kChunk, 4 * kReach>(held);
+    move_down<kChunk, 2 * kReach>(terms);
+    move_down<kChunk, kReach>(scaled);
   }
 }
 

@@ -91,7 +91,7 @@ struct PlanePieces {
 template <class T, class F, class... In>
 __global__ void __launch_bounds__(kMapThreads)
     plane_kernel(const __grid_constant__ PlanePieces pieces, const __grid_constant__ F f, T* out, const In*... in) {
-  int64_t q = blockIdx.x;
+  int64_t q = gridDim.x - 1 - blockIdx.x;  // what was read last for the statistics may still be in L2
   const int64_t piece = pieces.each.split(q), begin = q * pieces.positions, end = begin + pieces.positions;
   constexpr int kSize = kWide<T>;
   const int64_t cut = (begin & ~int64_t{kSize - 1}) + piece * pieces.length;
