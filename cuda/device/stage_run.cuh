@@ -4,9 +4,11 @@
 #include <halo/core/host_device.h>
 
 #include <cstddef>
+#include <type_traits>
 
 #include "async_copy.cuh"
 #include "packs.cuh"
+#include "widen.cuh"
 
 namespace halo::cuda::device {
 
@@ -39,26 +41,36 @@ __device__ __forceinline__ const T* stage_run(unsigned char* shared, const T* ru
   return to + lead;
 }
 
-/// Where run[0 ...] has to be in `shared` (staged_bytes() of it) for store_run().
-template <class T>
-__device__ __forceinline__ T* staged_place(unsigned char* shared, const T* run) {
-  return reinterpret_cast<T*>(shared + reinterpret_cast<uintptr_t>(run) % kGranule);
+/// Where the values that belong at run[0 ...] have to be in `shared` for store_run(); room for staged_bytes<T>() and,
+/// of wider values, as many times more.
+template <class Value, class T>
+__device__ __forceinline__ Value* staged_place(unsigned char* shared, const T* run) {
+  return reinterpret_cast<Value*>(shared) + reinterpret_cast<uintptr_t>(run) % kGranule / sizeof(T);
 }
 
-/// Has the `kThreads` threads of a block write run[0 ... count - 1] from there: whole granules, so that memory need not
-/// put parts of its sectors together, and elements at the edges.
-template <int kThreads, class T>
-__device__ __forceinline__ void store_run(const T* staged, T* run, int count) {
-  using Packed = Pack<T, kWide<T>>;
+/// Has the `kThreads` threads of a block write run[0 ... count - 1], rounded to T, from there: whole granules, so that
+/// memory need not put parts of its sectors together, and elements at the edges.
+template <int kThreads, class Value, class T>
+__device__ __forceinline__ void store_run(const Value* staged, T* run, int count) {
+  constexpr int kSize = kWide<T>;
+  const auto rounded = [](const auto& values) {
+    if constexpr (std::is_same_v<Value, T>) {
+      return values;
+    } else {
+      return narrow<T>(values);
+    }
+  };
   const int thread = static_cast<int>(threadIdx.x);
   const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(run) % kGranule / sizeof(T));
-  const int head = lead == 0 ? 0 : min(kWide<T> - lead, count), packs = (count - head) / kWide<T>;
+  const int head = lead == 0 ? 0 : min(kSize - lead, count), packs = (count - head) / kSize;
   for (int i = thread; i < packs; i += kThreads) {
-    reinterpret_cast<Packed*>(run + head)[i] = reinterpret_cast<const Packed*>(staged + head)[i];
+    reinterpret_cast<Pack<T, kSize>*>(run + head)[i] =
+        rounded(reinterpret_cast<const Pack<Value, kSize>*>(staged + head)[i]);
   }
-  const int tail = head + packs * kWide<T>;
-  if (thread < head) run[thread] = staged[thread];
-  if (thread < count - tail) run[tail + thread] = staged[tail + thread];
+  const int tail = head + packs * kSize;
+  const auto single = [&](int i) { run[i] = rounded(Pack<Value, 1>{staged[i]}).at[0]; };
+  if (thread < head) single(thread);
+  if (thread < count - tail) single(tail + thread);
 }
 
 }  // namespace halo::cuda::device

@@ -1,10 +1,9 @@
-// Pooling backward. Where few windows lie over an input, a block has a tile of inputs, and the gradients of all windows
-// over it in shared memory. Elsewhere a thread an input visits the windows over it. Either way the windows come in
-// their order, so that the bits of the sums are fixed.
+// Pooling backward. A block has a tile of inputs, built in shared memory from the gradients of all windows over it,
+// which wait there, too. Where windows do not allow for tiles, a thread an input visits the windows over it. Either way
+// the order of the sums is fixed.
 #include <halo/ops/pool_backend.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "../device/map.cuh"
 #include "../device/number.cuh"
@@ -21,264 +20,229 @@ using device::from_accumulator;
 using device::to_accumulator;
 
 constexpr int kThreads = 256;
-constexpr int kStrides = 4;  // of a thread, one below the other; a stride: the inputs whose last window is the same
 
-/// Windows of an axis over one input, at most.
-int reach_of(const PoolPlaneAxis& a) { return (a.kernel + a.stride - 1) / a.stride; }
+/// Windows over one input of an axis, at most.
+HALO_HOST_DEVICE int reach_of(const PoolPlaneAxis& a) { return (a.kernel + a.stride - 1) / a.stride; }
 
-/// How blocks cut planes: so many strides of rows, of one plane unless it fits whole.
+/// Windows first ... last.
+struct WindowRange {
+  int first, last;
+};
+
+/// Those over input i of an axis.
+__device__ WindowRange windows_over(const PoolPlaneAxis& a, int i) {
+  const int beyond = i + a.before - a.kernel;  // a window that starts so far back ends before i
+  return {beyond < 0 ? 0 : beyond / a.stride + 1, min((i + a.before) / a.stride, a.output - 1)};
+}
+
+/// How blocks cut planes: so many rows of inputs, of one plane unless it fits whole.
 struct BackwardTiling {
   static constexpr int64_t kInputs = 6144, kMostBytes = 96 * 1024;
-  int planes = 1, strides, groups;  ///< groups of kStrides in a tile
-  int64_t staged;                   ///< outputs of a tile, at most
-  int64_t inputs;                   ///< of a tile, at most
-  int columns_bytes, shares_bytes;  ///< of the tables before what is staged
-  FastDivide by_columns, by_groups;
+  int planes = 1, rows;  ///< inputs' rows of a plane in a tile
+  int window_rows;       ///< over them, at most
+  FastDivide by_columns, by_kernel, by_phase_rows, by_phase_columns;
   Divide tiles;
   int64_t blocks;
 
-  BackwardTiling(const PoolPlanes& p, int reach, std::size_t column, std::size_t share) {
+  explicit BackwardTiling(const PoolPlanes& p) {
     const PoolPlaneAxis& a = p.height;
-    const int64_t all = (int64_t{a.input} + a.before + a.stride - 1) / a.stride;
-    strides = static_cast<int>(std::clamp<int64_t>(kInputs / p.width.input / a.stride, 1, all));
-    if (strides == all) {
-      planes = static_cast<int>(std::clamp<int64_t>(kInputs / p.inputs(), 1, 64));
-    } else {
-      strides = std::max(strides / kStrides, 1) * kStrides;
-    }
-    staged =
-        planes > 1 ? int64_t{planes} * p.outputs() : std::min<int64_t>(strides + reach - 1, a.output) * p.width.output;
-    inputs = planes > 1 ? int64_t{planes} * p.inputs()
-                        : std::min<int64_t>(int64_t{strides} * a.stride, a.input) * p.width.input;
-    groups = (strides + kStrides - 1) / kStrides;
+    rows = static_cast<int>(std::clamp<int64_t>(kInputs / p.width.input, 1, a.input));
+    if (rows == a.input) planes = static_cast<int>(std::clamp<int64_t>(kInputs / p.inputs(), 1, 64));
+    window_rows = rows == a.input ? a.output : std::min((rows - 1) / a.stride + reach_of(a) + 1, a.output);
     by_columns = FastDivide(static_cast<uint32_t>(p.width.input));
-    by_groups = FastDivide(static_cast<uint32_t>(groups));
-    const int64_t down = (all + strides - 1) / strides;
+    by_kernel = FastDivide(static_cast<uint32_t>(p.width.kernel));
+    const auto phase = [](int windows, int reach) {
+      return FastDivide(static_cast<uint32_t>((windows + reach - 1) / reach));
+    };
+    by_phase_rows = phase(window_rows, reach_of(a));
+    by_phase_columns = phase(p.width.output, reach_of(p.width));
+    const int64_t down = (a.input + rows - 1) / rows;
     blocks = (p.planes + planes - 1) / planes * down;
     tiles = Divide(down, blocks);
-    const auto whole = [](int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); };
-    columns_bytes = whole(int64_t{p.width.input} * static_cast<int64_t>(column));
-    shares_bytes = whole(int64_t{strides + reach} * static_cast<int64_t>(share));
   }
-  bool serves() const { return columns_bytes + staged * 9 + inputs * 8 <= kMostBytes && blocks <= INT32_MAX; }
-  /// Of shared memory; `input`, `output`: staged for each.
-  std::size_t bytes(std::size_t input, std::size_t output) const {
-    return static_cast<std::size_t>(columns_bytes + shares_bytes + 96) + static_cast<std::size_t>(staged) * output +
-           static_cast<std::size_t>(inputs) * input;
+  HALO_HOST_DEVICE int64_t inputs(const PoolPlanes& p) const { return int64_t{planes} * rows * p.width.input; }
+  HALO_HOST_DEVICE int64_t outputs(const PoolPlanes& p) const { return int64_t{planes} * window_rows * p.width.output; }
+};
+
+/// Shared memory, taken piece by piece; the first goes to the kernel's beginning.
+struct SharedPieces {
+  int64_t bytes = 0;
+  HALO_HOST_DEVICE int64_t take(int64_t more) {
+    const int64_t at = bytes;
+    bytes += (more + 15) / 16 * 16;
+    return at;
   }
 };
 
-/// The windows over input i of an axis are last - j, j < kReach, of which it is tap `tap` + j stride; has(a, j): such a
-/// window is there and reaches so far.
-struct WindowsOver {
-  int last, tap;
-  __device__ WindowsOver(const PoolPlaneAxis& a, int i) {
-    last = (i + a.before) / a.stride;
-    tap = i + a.before - last * a.stride;
-  }
-  __device__ bool has(const PoolPlaneAxis& a, int j) const {
-    return tap + j * a.stride < a.kernel && static_cast<unsigned>(last - j) < static_cast<unsigned>(a.output);
+/// What a block works on: rows top ... top + rows - 1 of `planes` planes, under rows first_window ... of windows.
+struct BackwardTile {
+  int64_t first_plane;
+  int planes, top, rows, first_window, window_rows;
+  __device__ BackwardTile(const PoolPlanes& p, const BackwardTiling& t) : first_plane(blockIdx.x) {
+    top = static_cast<int>(t.tiles.split(first_plane)) * t.rows;
+    first_plane *= t.planes;
+    planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
+    rows = min(t.rows, p.height.input - top);
+    const bool whole = t.rows == p.height.input;
+    first_window = whole ? 0 : windows_over(p.height, top).first;
+    window_rows = whole ? p.height.output : max(windows_over(p.height, top + rows - 1).last + 1 - first_window, 0);
   }
 };
 
-/// What a row of windows gives the inputs of a column: the sum of their averages' gradients.
-template <class T, int kReachOf>
-struct AverageRows {
+/// Maxima: each window's gradient is added where its maximum was. Windows so far apart that they do not meet go
+/// together, a phase.
+template <class T>
+struct MaximumTile {
   using Element = T;
   using Value = Accumulator<T>;
-  using Row = Value;
-  static constexpr int kReach = kReachOf;
-  static constexpr std::size_t kBytes = sizeof(T);  ///< staged for an output
-  /// Of a column, found once for a block.
-  struct Column {
-    Value share[kReach];  ///< of a window's gradient, of its width; 0: no such window
-    int at[kReach];       ///< the window's column, or one that can be read
-  };
-  const T* g;
-
-  __device__ void stage(unsigned char* shared, int64_t first, int count, int) {
-    g = device::stage_run<kThreads>(shared, g + first, count);
-  }
-  __device__ static Column column_of(const PoolPlanes& p, int column) {
-    const WindowsOver over(p.width, column);
-    Column found;
-#pragma unroll
-    for (int j = 0; j < kReach; ++j) {
-      const bool has = over.has(p.width, j);
-      const int count = p.width.count(p.width.start(over.last - j), p.count_include_pad);
-      found.at[j] = has ? over.last - j : 0;
-      found.share[j] = !has ? Value(0) : p.divisor_override != 0 ? Value(1) : Value(1) / static_cast<Value>(count);
-    }
-    return found;
-  }
-  /// The share of a window's gradient, of its height.
-  __device__ static Value row_share(const PoolPlanes& p, int row) {
-    if (p.divisor_override != 0) return Value(1) / static_cast<Value>(p.divisor_override);
-    return Value(1) / static_cast<Value>(p.height.count(p.height.start(row), p.count_include_pad));
-  }
-  __device__ __forceinline__ static Row none() { return 0; }
-  /// `at`: where the row of windows is staged.
-  __device__ __forceinline__ Row load(const Column& column, int at, Value row_share) const {
-    Value sum = 0;
-#pragma unroll
-    for (int j = kReach - 1; j >= 0; --j) {
-      const Value part = to_accumulator(g[at + column.at[j]]) * column.share[j];
-      if (column.share[j] != 0) sum += part;
-    }
-    return sum * row_share;
-  }
-  __device__ __forceinline__ static Value take(Row row, int) { return row; }
-};
-
-/// What a row of windows gives: each its gradient to the input where its maximum was.
-template <class T, int kReachOf>
-struct MaximumRows {
-  using Element = T;
-  using Value = Accumulator<T>;
-  static constexpr int kReach = kReachOf;
-  static constexpr std::size_t kBytes = sizeof(T) + 1;
-  struct Row {
-    Value gradient[kReach];
-    int tap[kReach];  ///< the tap of the maximum less that of the column in the first row; none: negative
-  };
-  struct Column {
-    int at[kReach], tap[kReach];  ///< tap: beyond all where there is no such window
-  };
+  using Image = Value;  ///< what the tile's results are gathered in
   const T* g;
   const uint8_t* offsets;
 
-  __device__ void stage(unsigned char* shared, int64_t first, int count, int room) {
-    g = device::stage_run<kThreads>(shared, g + first, count);
-    offsets = device::stage_run<kThreads>(shared + room, offsets + first, count);
-  }
-  __device__ static Column column_of(const PoolPlanes& p, int column) {
-    const WindowsOver over(p.width, column);
-    Column found;
-#pragma unroll
-    for (int j = 0; j < kReach; ++j) {
-      const bool has = over.has(p.width, j);
-      found.at[j] = has ? over.last - j : 0;
-      found.tap[j] = has ? over.tap + j * p.width.stride : 1 << 16;
+  struct Places {
+    int64_t image, g, offsets, end;
+    HALO_HOST_DEVICE Places(const PoolPlanes& p, const BackwardTiling& t) {
+      SharedPieces pieces;
+      image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p)) * (sizeof(Image) / sizeof(T))));
+      g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
+      offsets = pieces.take(static_cast<int64_t>(device::staged_bytes<uint8_t>(t.outputs(p))));
+      end = pieces.bytes;
     }
-    return found;
-  }
-  __device__ static Value row_share(const PoolPlanes&, int) { return 1; }
-  __device__ __forceinline__ static Row none() {
-    Row row{};
-#pragma unroll
-    for (int& tap : row.tap) tap = -1;
-    return row;
-  }
-  __device__ __forceinline__ Row load(const Column& column, int at, Value) const {
-    Row row;
-#pragma unroll
-    for (int j = 0; j < kReach; ++j) {
-      row.gradient[j] = to_accumulator(g[at + column.at[j]]);
-      row.tap[j] = offsets[at + column.at[j]] - column.tap[j];
-    }
-    return row;
-  }
-  /// `tap`: the flat tap of the row's first column.
-  __device__ __forceinline__ static Value take(const Row& row, int tap) {
-    Value sum = 0;
-#pragma unroll
-    for (int j = kReach - 1; j >= 0; --j) {
-      if (row.tap[j] == tap) sum += row.gradient[j];
-    }
-    return sum;
-  }
-};
+  };
 
-/// All inputs of a tile: a thread marches down the strides of a column, with what the windows' rows give it in
-/// registers. Shared memory: columns, shares of rows, the results, and what is
-/// staged. kStride: of the height; 0: any.
-template <int kStride, class F>
-__global__ void __launch_bounds__(kThreads)
-    tile_backward_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ BackwardTiling t, F f,
-                         typename F::Element* x) {
-  using T = typename F::Element;
-  using Value = typename F::Value;
-  constexpr int kReach = F::kReach;
-  extern __shared__ __align__(16) unsigned char shared[];
-  auto* const columns = reinterpret_cast<typename F::Column*>(shared);
-  auto* const shares = reinterpret_cast<Value*>(shared + t.columns_bytes);
-  unsigned char* const results = shared + t.columns_bytes + t.shares_bytes;
-  unsigned char* const staged = results + device::staged_bytes<T>(t.inputs);
-  int64_t first_plane = blockIdx.x;
-  const int first_stride = static_cast<int>(t.tiles.split(first_plane)) * t.strides;
-  first_plane *= t.planes;
-  const int planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
-  const int top = planes > 1 ? 0 : max(first_stride - (kReach - 1), 0);  // the first row of windows that is staged
-  const int rows = planes > 1 ? p.height.output : max(min(first_stride + t.strides, p.height.output) - top, 0);
-  f.stage(staged, first_plane * p.outputs() + top * p.width.output, planes * rows * p.width.output,
-          static_cast<int>(device::staged_bytes<T>(t.staged)));
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < p.width.input; i += kThreads) columns[i] = F::column_of(p, i);
-  for (int i = thread; i < rows; i += kThreads) shares[i] = F::row_share(p, top + i);
-  device::copy_async_wait_all();
-  __syncthreads();
-  const int stride = kStride > 0 ? kStride : p.height.stride;
-  const int top_input = max(p.height.start(first_stride), 0);
-  const int end_input = min(p.height.start(first_stride + t.strides), p.height.input);
-  T* const run = x + first_plane * p.inputs() + int64_t{top_input} * p.width.input;
-  T* const image = device::staged_place(results, run);
-  const int units = planes * t.groups * p.width.input;
-  for (int unit = thread; unit < units; unit += kThreads) {
-    uint32_t column, group;
-    const int plane =
-        static_cast<int>(t.by_groups.divide(t.by_columns.divide(static_cast<uint32_t>(unit), column), group));
-    const typename F::Column windows = columns[column];
-    const int first = first_stride + static_cast<int>(group) * kStrides;
-    int at = (plane * rows + first - (kReach - 1) - top) * p.width.output, row = first - (kReach - 1) - top;
-    const auto next = [&] {
-      typename F::Row found = F::none();
-      if (static_cast<unsigned>(row) < static_cast<unsigned>(rows)) found = f.load(windows, at, shares[row]);
-      ++row;
-      at += p.width.output;
-      return found;
-    };
-    typename F::Row held[kReach];  // of windows s, s - 1, ...
-#pragma unroll
-    for (int r = kReach - 1; r > 0; --r) held[r - 1] = next();
-    int to = p.height.start(first);  // the input's row
-    T* out = image + plane * p.inputs() + (to - top_input) * p.width.input + static_cast<int>(column);
-#pragma unroll
-    for (int k = 0; k < kStrides; ++k) {
-#pragma unroll
-      for (int r = kReach - 1; r > 0; --r) held[r] = held[r - 1];
-      held[0] = next();
-#pragma unroll(kStride > 0 ? kStride : 1)
-      for (int tap = 0; tap < stride; ++tap, ++to, out += p.width.input) {
-        Value sum = 0;
-#pragma unroll
-        for (int r = kReach - 1; r >= 0; --r) {
-          const int own = tap + r * stride;
-          if (own < p.height.kernel) sum += F::take(held[r], own * p.width.kernel);
+  __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
+                       const Places& places, Image* image) const {
+    const int64_t begin = tile.first_plane * p.outputs() + tile.first_window * p.width.output;
+    const int count = tile.planes * tile.window_rows * p.width.output, thread = static_cast<int>(threadIdx.x);
+    const T* const up = device::stage_run<kThreads>(shared + places.g, g + begin, count);
+    const uint8_t* const taps = device::stage_run<kThreads>(shared + places.offsets, offsets + begin, count);
+    for (int64_t at = thread * 16; at < places.g; at += kThreads * 16) {
+      *reinterpret_cast<int4*>(shared + at) = int4{0, 0, 0, 0};
+    }
+    device::copy_async_wait_all();
+    const int down = reach_of(p.height), across = reach_of(p.width);
+    const int units = tile.planes * static_cast<int>(t.by_phase_rows.divisor * t.by_phase_columns.divisor);
+    for (int phase_row = 0; phase_row < down; ++phase_row) {
+      for (int phase_column = 0; phase_column < across; ++phase_column) {
+        __syncthreads();
+        for (int unit = thread; unit < units; unit += kThreads) {
+          uint32_t m, k;
+          const int plane =
+              static_cast<int>(t.by_phase_rows.divide(t.by_phase_columns.divide(static_cast<uint32_t>(unit), m), k));
+          const int row = static_cast<int>(k) * down + phase_row, column = static_cast<int>(m) * across + phase_column;
+          if (row >= tile.window_rows || column >= p.width.output) continue;
+          const int at = (plane * tile.window_rows + row) * p.width.output + column;
+          uint32_t tap_column;
+          const int tap_row = static_cast<int>(t.by_kernel.divide(taps[at], tap_column));
+          const int to = p.height.start(tile.first_window + row) + tap_row - tile.top;
+          const int to_column = p.width.start(column) + static_cast<int>(tap_column);
+          if (static_cast<unsigned>(to) < static_cast<unsigned>(tile.rows) &&
+              static_cast<unsigned>(to_column) < static_cast<unsigned>(p.width.input)) {
+            image[(plane * tile.rows + to) * p.width.input + to_column] += to_accumulator(up[at]);
+          }
         }
-        if (to >= top_input && to < end_input) *out = from_accumulator<T>(sum);
       }
     }
   }
+};
+
+/// Averages: what a row of windows gives each column, then the sum of the rows of windows over an input.
+template <class T>
+struct AverageTile {
+  using Element = T;
+  using Value = Accumulator<T>;
+  using Image = T;
+  const T* g;
+
+  struct Places {
+    int64_t image, g, rows, row_windows, column_windows, row_shares, column_shares, end;
+    HALO_HOST_DEVICE Places(const PoolPlanes& p, const BackwardTiling& t) {
+      constexpr auto kValue = static_cast<int64_t>(sizeof(Value)), kRange = static_cast<int64_t>(sizeof(WindowRange));
+      SharedPieces pieces;
+      image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p))));
+      g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
+      rows = pieces.take(kValue * t.planes * t.window_rows * p.width.input);
+      row_windows = pieces.take(kRange * t.planes * t.rows);
+      column_windows = pieces.take(kRange * p.width.input);
+      row_shares = pieces.take(kValue * t.planes * t.window_rows);
+      column_shares = pieces.take(kValue * p.width.output);
+      end = pieces.bytes;
+    }
+  };
+
+  __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
+                       const Places& places, Image* image) const {
+    const int64_t begin = tile.first_plane * p.outputs() + tile.first_window * p.width.output;
+    const int window_rows = tile.planes * tile.window_rows, thread = static_cast<int>(threadIdx.x);
+    const T* const up = device::stage_run<kThreads>(shared + places.g, g + begin, window_rows * p.width.output);
+    auto* const of_rows = reinterpret_cast<Value*>(shared + places.rows);
+    auto* const row_windows = reinterpret_cast<WindowRange*>(shared + places.row_windows);
+    auto* const column_windows = reinterpret_cast<WindowRange*>(shared + places.column_windows);
+    auto* const row_shares = reinterpret_cast<Value*>(shared + places.row_shares);
+    auto* const column_shares = reinterpret_cast<Value*>(shared + places.column_shares);
+    for (int i = thread; i < tile.planes * tile.rows; i += kThreads) {
+      const int plane = i / tile.rows, before = plane * tile.window_rows - tile.first_window;
+      const WindowRange range = windows_over(p.height, tile.top + i - plane * tile.rows);
+      row_windows[i] = {range.first + before, range.last + before};
+    }
+    for (int i = thread; i < p.width.input; i += kThreads) column_windows[i] = windows_over(p.width, i);
+    const auto share = [&](const PoolPlaneAxis& a, int window) {
+      return Value(1) / static_cast<Value>(a.count(a.start(window), p.count_include_pad));
+    };
+    const bool given = p.divisor_override != 0;
+    for (int i = thread; i < window_rows; i += kThreads) {
+      row_shares[i] = given ? Value(1) / static_cast<Value>(p.divisor_override)
+                            : share(p.height, tile.first_window + i % tile.window_rows);
+    }
+    for (int i = thread; i < p.width.output; i += kThreads) column_shares[i] = given ? Value(1) : share(p.width, i);
+    device::copy_async_wait_all();
+    __syncthreads();
+    uint32_t column;
+    for (int i = thread; i < window_rows * p.width.input; i += kThreads) {
+      const int row = static_cast<int>(t.by_columns.divide(static_cast<uint32_t>(i), column));
+      const WindowRange over = column_windows[column];
+      const T* const from = up + row * p.width.output;
+      Value sum = 0;
+      for (int w = over.first; w <= over.last; ++w) sum += to_accumulator(from[w]) * column_shares[w];
+      of_rows[i] = sum * row_shares[row];
+    }
+    __syncthreads();
+    for (int i = thread; i < tile.planes * tile.rows * p.width.input; i += kThreads) {
+      const int row = static_cast<int>(t.by_columns.divide(static_cast<uint32_t>(i), column));
+      const WindowRange over = row_windows[row];
+      const Value* const from = of_rows + column;
+      Value sum = 0;
+      for (int w = over.first; w <= over.last; ++w) sum += from[w * p.width.input];
+      image[i] = from_accumulator<T>(sum);
+    }
+  }
+};
+
+template <class F>
+__global__ void __launch_bounds__(kThreads)
+    tile_backward_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ BackwardTiling t,
+                         const __grid_constant__ F f, typename F::Element* x) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  const BackwardTile tile(p, t);
+  const typename F::Places places(p, t);
+  typename F::Element* const run = x + tile.first_plane * p.inputs() + int64_t{tile.top} * p.width.input;
+  auto* const image = device::staged_place<typename F::Image>(shared + places.image, run);
+  f.fill(p, t, tile, shared, places, image);
   __syncthreads();
-  device::store_run<kThreads>(image, run, planes > 1 ? planes * p.inputs() : (end_input - top_input) * p.width.input);
+  device::store_run<kThreads>(image, run, tile.planes * tile.rows * p.width.input);
 }
 
-/// Launches F{args...} over the inputs of `problem`; false, and nothing done, where tiles do not serve.
-template <template <class, int> class F, class T, class... Args>
-bool by_tiles(const char* name, const PoolProblem& problem, T* x, cudaStream_t stream, Args... args) {
+/// Launches `f` over the inputs of `problem`; false, and nothing done, where tiles do not serve.
+template <class F>
+bool by_tiles(const char* name, const PoolProblem& problem, typename F::Element* x, cudaStream_t stream, const F& f) {
   const auto planes = PoolPlanes::of(problem);
-  if (!planes) return false;
-  const int needed = std::max(reach_of(planes->height), reach_of(planes->width));
-  const auto run = [&]<int kReach, int kStride>(std::integer_sequence<int, kReach, kStride>) {
-    using Rows = F<T, kReach>;
-    const BackwardTiling tiling(*planes, kReach, sizeof(typename Rows::Column), sizeof(typename Rows::Value));
-    if (!tiling.serves()) return false;
-    launch(name, tile_backward_kernel<kStride, Rows>, static_cast<unsigned>(tiling.blocks), kThreads,
-           tiling.bytes(sizeof(T), Rows::kBytes), stream, *planes, tiling, Rows{args...}, x);
-    return true;
-  };
-  if (needed <= 2 && planes->height.stride == 2) return run(std::integer_sequence<int, 2, 2>{});
-  return needed <= 3 && run(std::integer_sequence<int, 3, 0>{});
+  if (!planes || planes->outputs() == 0) return false;
+  const BackwardTiling tiling(*planes);
+  const typename F::Places places(*planes, tiling);
+  if (places.end > BackwardTiling::kMostBytes || tiling.blocks > INT32_MAX) return false;
+  launch(name, tile_backward_kernel<F>, static_cast<unsigned>(tiling.blocks), kThreads,
+         static_cast<std::size_t>(places.end), stream, *planes, tiling, f, x);
+  return true;
 }
 
 template <class T, class Offset>
@@ -324,7 +288,7 @@ void max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const T
                   const Offset* const at = offsets.data<Offset>();
                   if constexpr (sizeof(Offset) == 1) {
                     const DeviceScope scope(x.device());
-                    if (by_tiles<MaximumRows>(kName, problem, x.data<T>(), scope.stream(), up, at)) return;
+                    if (by_tiles(kName, problem, x.data<T>(), scope.stream(), MaximumTile<T>{up, at})) return;
                   }
                   generate<1>(kName, MaxGatherBackward<T, Offset>{PoolSizes(problem), at, up}, Elements<T>{x});
                 });
@@ -336,7 +300,7 @@ void avg_pool_backward(const PoolProblem& problem, const Tensor& g, const Tensor
   dispatch_floating(kName, g.dtype(), [&]<class T>(std::type_identity<T>) {
     const T* const up = g.data<T>();
     const DeviceScope scope(x.device());
-    if (by_tiles<AverageRows>(kName, problem, x.data<T>(), scope.stream(), up)) return;
+    if (by_tiles(kName, problem, x.data<T>(), scope.stream(), AverageTile<T>{up})) return;
     generate<1>(kName, AverageBackward<T>{PoolSizes(problem), up}, Elements<T>{x});
   });
 }

@@ -86,9 +86,10 @@ struct PlaneMax {
   }
   /// The results of a tile, whose first is `begin`, in shared memory, and from there to where they belong.
   __device__ PlaneMax image(unsigned char* shared, int64_t begin, int64_t outputs) const {
-    return {device::staged_place(shared, y + begin),
-            offsets == nullptr ? nullptr
-                               : device::staged_place(shared + device::staged_bytes<T>(outputs), offsets + begin)};
+    return {device::staged_place<T>(shared, y + begin),
+            offsets == nullptr
+                ? nullptr
+                : device::staged_place<Offset>(shared + device::staged_bytes<T>(outputs), offsets + begin)};
   }
   __device__ void flush(const PlaneMax& image, int64_t begin, int count) const {
     device::store_run<kThreads>(image.y, y + begin, count);
@@ -133,7 +134,7 @@ struct PlaneAverage {
 
   static std::size_t image_bytes(int64_t outputs) { return device::staged_bytes<T>(outputs); }
   __device__ PlaneAverage image(unsigned char* shared, int64_t begin, int64_t) const {
-    return {device::staged_place(shared, y + begin)};
+    return {device::staged_place<T>(shared, y + begin)};
   }
   __device__ void flush(const PlaneAverage& image, int64_t begin, int count) const {
     device::store_run<kThreads>(image.y, y + begin, count);
