@@ -24,31 +24,27 @@ constexpr int kThreads = 256;
 /// Windows over one input of an axis, at most.
 HALO_HOST_DEVICE int reach_of(const PoolPlaneAxis& a) { return (a.kernel + a.stride - 1) / a.stride; }
 
-/// Windows first ... last.
-struct WindowRange {
-  int first, last;
-};
+/// The inputs of an axis that lie in the same place to the windows' starts are a cell, `stride` of them: window s
+/// starts at cell s, and the windows over an input of that cell are s, s - 1, ...
+HALO_HOST_DEVICE int cell_of(const PoolPlaneAxis& a, int i) { return (i + a.before) / a.stride; }
 
-/// Those over input i of an axis.
-__device__ WindowRange windows_over(const PoolPlaneAxis& a, int i) {
-  const int beyond = i + a.before - a.kernel;  // a window that starts so far back ends before i
-  return {beyond < 0 ? 0 : beyond / a.stride + 1, min((i + a.before) / a.stride, a.output - 1)};
-}
-
-/// How blocks cut planes: so many rows of inputs, of one plane unless it fits whole.
+/// How blocks cut planes: so many cells of rows, of one plane unless it fits whole.
 struct BackwardTiling {
   static constexpr int64_t kInputs = 6144, kMostBytes = 96 * 1024;
-  int planes = 1, rows;  ///< inputs' rows of a plane in a tile
-  int window_rows;       ///< over them, at most
+  int planes = 1, cells;  ///< of a tile
+  int rows;               ///< of inputs, at most
+  int window_rows;        ///< over them, at most
   FastDivide by_columns, by_kernel, by_phase_rows, by_phase_columns;
   Divide tiles;
   int64_t blocks;
 
   explicit BackwardTiling(const PoolPlanes& p) {
     const PoolPlaneAxis& a = p.height;
-    rows = static_cast<int>(std::clamp<int64_t>(kInputs / p.width.input, 1, a.input));
-    if (rows == a.input) planes = static_cast<int>(std::clamp<int64_t>(kInputs / p.inputs(), 1, 64));
-    window_rows = rows == a.input ? a.output : std::min((rows - 1) / a.stride + reach_of(a) + 1, a.output);
+    const int all = cell_of(a, a.input - 1) - cell_of(a, 0) + 1;
+    cells = static_cast<int>(std::clamp<int64_t>(kInputs / (int64_t{p.width.input} * a.stride), 1, all));
+    if (cells == all) planes = static_cast<int>(std::clamp<int64_t>(kInputs / p.inputs(), 1, 64));
+    rows = std::min(cells * a.stride, a.input);
+    window_rows = planes > 1 ? a.output : std::min(cells + reach_of(a) - 1, a.output);
     by_columns = FastDivide(static_cast<uint32_t>(p.width.input));
     by_kernel = FastDivide(static_cast<uint32_t>(p.width.kernel));
     const auto phase = [](int windows, int reach) {
@@ -56,7 +52,7 @@ struct BackwardTiling {
     };
     by_phase_rows = phase(window_rows, reach_of(a));
     by_phase_columns = phase(p.width.output, reach_of(p.width));
-    const int64_t down = (a.input + rows - 1) / rows;
+    const int64_t down = (all + cells - 1) / cells;
     blocks = (p.planes + planes - 1) / planes * down;
     tiles = Divide(down, blocks);
   }
@@ -64,7 +60,7 @@ struct BackwardTiling {
   HALO_HOST_DEVICE int64_t outputs(const PoolPlanes& p) const { return int64_t{planes} * window_rows * p.width.output; }
 };
 
-/// Shared memory, taken piece by piece; the first goes to the kernel's beginning.
+/// Shared memory, taken piece by piece.
 struct SharedPieces {
   int64_t bytes = 0;
   HALO_HOST_DEVICE int64_t take(int64_t more) {
@@ -74,18 +70,16 @@ struct SharedPieces {
   }
 };
 
-/// What a block works on: rows top ... top + rows - 1 of `planes` planes, under rows first_window ... of windows.
+/// What a block works on: rows top ... top + rows - 1, from cell `cell` on, of `planes` planes.
 struct BackwardTile {
   int64_t first_plane;
-  int planes, top, rows, first_window, window_rows;
+  int planes, cell, top, rows;
   __device__ BackwardTile(const PoolPlanes& p, const BackwardTiling& t) : first_plane(blockIdx.x) {
-    top = static_cast<int>(t.tiles.split(first_plane)) * t.rows;
+    cell = static_cast<int>(t.tiles.split(first_plane)) * t.cells + cell_of(p.height, 0);
     first_plane *= t.planes;
     planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
-    rows = min(t.rows, p.height.input - top);
-    const bool whole = t.rows == p.height.input;
-    first_window = whole ? 0 : windows_over(p.height, top).first;
-    window_rows = whole ? p.height.output : max(windows_over(p.height, top + rows - 1).last + 1 - first_window, 0);
+    top = max(p.height.start(cell), 0);
+    rows = min(p.height.start(cell + t.cells), p.height.input) - top;
   }
 };
 
@@ -112,29 +106,33 @@ struct MaximumTile {
 
   __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
                        const Places& places, Image* image) const {
-    const int64_t begin = tile.first_plane * p.outputs() + tile.first_window * p.width.output;
-    const int count = tile.planes * tile.window_rows * p.width.output, thread = static_cast<int>(threadIdx.x);
+    const bool whole = t.planes > 1;
+    const int down = reach_of(p.height), across = reach_of(p.width), thread = static_cast<int>(threadIdx.x);
+    const int first = whole ? 0 : max(tile.cell - down + 1, 0);
+    const int window_rows = whole ? p.height.output : max(min(tile.cell + t.cells, p.height.output) - first, 0);
+    const int64_t begin = tile.first_plane * p.outputs() + first * p.width.output;
+    const int count = tile.planes * window_rows * p.width.output;
     const T* const up = device::stage_run<kThreads>(shared + places.g, g + begin, count);
     const uint8_t* const taps = device::stage_run<kThreads>(shared + places.offsets, offsets + begin, count);
-    for (int64_t at = thread * 16; at < places.g; at += kThreads * 16) {
-      *reinterpret_cast<int4*>(shared + at) = int4{0, 0, 0, 0};
+    for (int at = thread * 16; at < places.g; at += kThreads * 16) {
+      *reinterpret_cast<int4*>(shared + places.image + at) = int4{0, 0, 0, 0};
     }
     device::copy_async_wait_all();
-    const int down = reach_of(p.height), across = reach_of(p.width);
     const int units = tile.planes * static_cast<int>(t.by_phase_rows.divisor * t.by_phase_columns.divisor);
     for (int phase_row = 0; phase_row < down; ++phase_row) {
       for (int phase_column = 0; phase_column < across; ++phase_column) {
         __syncthreads();
+#pragma unroll 2
         for (int unit = thread; unit < units; unit += kThreads) {
           uint32_t m, k;
           const int plane =
               static_cast<int>(t.by_phase_rows.divide(t.by_phase_columns.divide(static_cast<uint32_t>(unit), m), k));
           const int row = static_cast<int>(k) * down + phase_row, column = static_cast<int>(m) * across + phase_column;
-          if (row >= tile.window_rows || column >= p.width.output) continue;
-          const int at = (plane * tile.window_rows + row) * p.width.output + column;
+          if (row >= window_rows || column >= p.width.output) continue;
+          const int at = (plane * window_rows + row) * p.width.output + column;
           uint32_t tap_column;
           const int tap_row = static_cast<int>(t.by_kernel.divide(taps[at], tap_column));
-          const int to = p.height.start(tile.first_window + row) + tap_row - tile.top;
+          const int to = p.height.start(first + row) + tap_row - tile.top;
           const int to_column = p.width.start(column) + static_cast<int>(tap_column);
           if (static_cast<unsigned>(to) < static_cast<unsigned>(tile.rows) &&
               static_cast<unsigned>(to_column) < static_cast<unsigned>(p.width.input)) {
@@ -146,74 +144,111 @@ struct MaximumTile {
   }
 };
 
-/// Averages: what a row of windows gives each column, then the sum of the rows of windows over an input.
-template <class T>
+/// Averages: each window's share of its gradient waits for the inputs under it, with zeros around, and a thread marches
+/// down the cells of a column, with the sums of the windows' rows in registers. kStride: of the height; 0: any.
+template <class T, int kReach, int kStride>
 struct AverageTile {
   using Element = T;
   using Value = Accumulator<T>;
   using Image = T;
+  static constexpr int kAround = kReach - 1;
   const T* g;
+  FastDivide by_waiting;  ///< columns
 
+  AverageTile(const PoolPlanes& p, const T* gradient)
+      : g(gradient), by_waiting(static_cast<uint32_t>(waiting_columns(p))) {}
+
+  /// Of windows that wait for a plane: one for each cell and kAround before.
+  HALO_HOST_DEVICE static int waiting_columns(const PoolPlanes& p) {
+    return cell_of(p.width, p.width.input - 1) - cell_of(p.width, 0) + kReach;
+  }
   struct Places {
-    int64_t image, g, rows, row_windows, column_windows, row_shares, column_shares, end;
+    int64_t image, shares, row_shares, column_shares, end;
     HALO_HOST_DEVICE Places(const PoolPlanes& p, const BackwardTiling& t) {
-      constexpr auto kValue = static_cast<int64_t>(sizeof(Value)), kRange = static_cast<int64_t>(sizeof(WindowRange));
+      constexpr auto kValue = static_cast<int64_t>(sizeof(Value));
+      const int64_t columns = waiting_columns(p), rows = t.cells + kAround;
       SharedPieces pieces;
       image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p))));
-      g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
-      rows = pieces.take(kValue * t.planes * t.window_rows * p.width.input);
-      row_windows = pieces.take(kRange * t.planes * t.rows);
-      column_windows = pieces.take(kRange * p.width.input);
-      row_shares = pieces.take(kValue * t.planes * t.window_rows);
-      column_shares = pieces.take(kValue * p.width.output);
+      shares = pieces.take(kValue * t.planes * rows * columns);
+      row_shares = pieces.take(kValue * rows);
+      column_shares = pieces.take(kValue * columns);
       end = pieces.bytes;
     }
   };
 
   __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
                        const Places& places, Image* image) const {
-    const int64_t begin = tile.first_plane * p.outputs() + tile.first_window * p.width.output;
-    const int window_rows = tile.planes * tile.window_rows, thread = static_cast<int>(threadIdx.x);
-    const T* const up = device::stage_run<kThreads>(shared + places.g, g + begin, window_rows * p.width.output);
-    auto* const of_rows = reinterpret_cast<Value*>(shared + places.rows);
-    auto* const row_windows = reinterpret_cast<WindowRange*>(shared + places.row_windows);
-    auto* const column_windows = reinterpret_cast<WindowRange*>(shared + places.column_windows);
+    auto* const shares = reinterpret_cast<Value*>(shared + places.shares);  // [planes][rows][columns]
     auto* const row_shares = reinterpret_cast<Value*>(shared + places.row_shares);
     auto* const column_shares = reinterpret_cast<Value*>(shared + places.column_shares);
-    for (int i = thread; i < tile.planes * tile.rows; i += kThreads) {
-      const int plane = i / tile.rows, before = plane * tile.window_rows - tile.first_window;
-      const WindowRange range = windows_over(p.height, tile.top + i - plane * tile.rows);
-      row_windows[i] = {range.first + before, range.last + before};
-    }
-    for (int i = thread; i < p.width.input; i += kThreads) column_windows[i] = windows_over(p.width, i);
-    const auto share = [&](const PoolPlaneAxis& a, int window) {
-      return Value(1) / static_cast<Value>(a.count(a.start(window), p.count_include_pad));
+    const int thread = static_cast<int>(threadIdx.x), rows = t.cells + kAround, columns = waiting_columns(p);
+    const int first_row = tile.cell - kAround, first_column = cell_of(p.width, 0) - kAround;
+    const auto share = [&](const PoolPlaneAxis& a, int window, Value given) {
+      if (static_cast<unsigned>(window) >= static_cast<unsigned>(a.output)) return Value(0);
+      return p.divisor_override != 0 ? given
+                                     : Value(1) / static_cast<Value>(a.count(a.start(window), p.count_include_pad));
     };
-    const bool given = p.divisor_override != 0;
-    for (int i = thread; i < window_rows; i += kThreads) {
-      row_shares[i] = given ? Value(1) / static_cast<Value>(p.divisor_override)
-                            : share(p.height, tile.first_window + i % tile.window_rows);
-    }
-    for (int i = thread; i < p.width.output; i += kThreads) column_shares[i] = given ? Value(1) : share(p.width, i);
-    device::copy_async_wait_all();
+    const Value given = Value(1) / static_cast<Value>(p.divisor_override);
+#pragma unroll 1
+    for (int i = thread; i < rows; i += kThreads) row_shares[i] = share(p.height, first_row + i, given);
+#pragma unroll 1
+    for (int i = thread; i < columns; i += kThreads) column_shares[i] = share(p.width, first_column + i, 1);
     __syncthreads();
-    uint32_t column;
-    for (int i = thread; i < window_rows * p.width.input; i += kThreads) {
-      const int row = static_cast<int>(t.by_columns.divide(static_cast<uint32_t>(i), column));
-      const WindowRange over = column_windows[column];
-      const T* const from = up + row * p.width.output;
-      Value sum = 0;
-      for (int w = over.first; w <= over.last; ++w) sum += to_accumulator(from[w]) * column_shares[w];
-      of_rows[i] = sum * row_shares[row];
+    const int each = rows * columns;
+    for (int plane = 0; plane < tile.planes; ++plane) {
+      const T* const from = g + (tile.first_plane + plane) * p.outputs();
+#pragma unroll 4
+      for (int i = thread; i < each; i += kThreads) {
+        uint32_t of_row;
+        const int row = static_cast<int>(by_waiting.divide(static_cast<uint32_t>(i), of_row));
+        const Value row_share = row_shares[row], column_share = column_shares[of_row];
+        Value value = 0;
+        if (row_share != 0 && column_share != 0) {
+          const int at = (first_row + row) * p.width.output + first_column + static_cast<int>(of_row);
+          value = to_accumulator(from[at]) * column_share * row_share;
+        }
+        shares[plane * each + i] = value;
+      }
     }
     __syncthreads();
-    for (int i = thread; i < tile.planes * tile.rows * p.width.input; i += kThreads) {
-      const int row = static_cast<int>(t.by_columns.divide(static_cast<uint32_t>(i), column));
-      const WindowRange over = row_windows[row];
-      const Value* const from = of_rows + column;
-      Value sum = 0;
-      for (int w = over.first; w <= over.last; ++w) sum += from[w * p.width.input];
-      image[i] = from_accumulator<T>(sum);
+    const int stride = kStride > 0 ? kStride : p.height.stride;
+    const int groups = max(kThreads / (tile.planes * p.width.input), 1), cells = (t.cells + groups - 1) / groups;
+    for (int unit = thread; unit < tile.planes * groups * p.width.input; unit += kThreads) {
+      uint32_t column;
+      const int of_all = static_cast<int>(t.by_columns.divide(static_cast<uint32_t>(unit), column));
+      const int plane = of_all / groups, begin = (of_all - plane * groups) * cells;
+      const int cell = cell_of(p.width, static_cast<int>(column)), tap = static_cast<int>(column) - p.width.start(cell);
+      const int over = (p.width.kernel - tap + p.width.stride - 1) / p.width.stride;
+      const Value* from = shares + plane * each + begin * columns + cell - first_column;
+      const auto next = [&] {
+        Value sum = 0;
+#pragma unroll
+        for (int j = kReach - 1; j >= 0; --j) {
+          if (j < over) sum += from[-j];
+        }
+        from += columns;
+        return sum;
+      };
+      Value held[kReach];  // of windows' rows s, s - 1, ...
+#pragma unroll
+      for (int r = kReach - 1; r > 0; --r) held[r - 1] = next();
+      int to = p.height.start(tile.cell + begin) - tile.top;
+      T* out = image + (plane * tile.rows + to) * p.width.input + static_cast<int>(column);
+#pragma unroll 2
+      for (int k = begin; k < min(begin + cells, t.cells); ++k) {
+#pragma unroll
+        for (int r = kReach - 1; r > 0; --r) held[r] = held[r - 1];
+        held[0] = next();
+#pragma unroll(kStride > 0 ? kStride : 1)
+        for (int row_tap = 0; row_tap < stride; ++row_tap, ++to, out += p.width.input) {
+          Value sum = 0;
+#pragma unroll
+          for (int r = kReach - 1; r >= 0; --r) {
+            if (row_tap + r * stride < p.height.kernel) sum += held[r];
+          }
+          if (static_cast<unsigned>(to) < static_cast<unsigned>(tile.rows)) *out = from_accumulator<T>(sum);
+        }
+      }
     }
   }
 };
@@ -232,17 +267,23 @@ __global__ void __launch_bounds__(kThreads)
   device::store_run<kThreads>(image, run, tile.planes * tile.rows * p.width.input);
 }
 
-/// Launches `f` over the inputs of `problem`; false, and nothing done, where tiles do not serve.
+/// Launches `f` over the inputs of `planes`; false, and nothing done, where tiles do not serve.
 template <class F>
-bool by_tiles(const char* name, const PoolProblem& problem, typename F::Element* x, cudaStream_t stream, const F& f) {
-  const auto planes = PoolPlanes::of(problem);
-  if (!planes || planes->outputs() == 0) return false;
-  const BackwardTiling tiling(*planes);
-  const typename F::Places places(*planes, tiling);
+bool by_tiles(const char* name, const PoolPlanes& planes, typename F::Element* x, cudaStream_t stream, const F& f) {
+  const BackwardTiling tiling(planes);
+  const typename F::Places places(planes, tiling);
   if (places.end > BackwardTiling::kMostBytes || tiling.blocks > INT32_MAX) return false;
   launch(name, tile_backward_kernel<F>, static_cast<unsigned>(tiling.blocks), kThreads,
-         static_cast<std::size_t>(places.end), stream, *planes, tiling, f, x);
+         static_cast<std::size_t>(places.end), stream, planes, tiling, f, x);
   return true;
+}
+
+template <class T>
+bool averages_by_tiles(const char* name, const PoolPlanes& planes, T* x, cudaStream_t stream, const T* g) {
+  const int reach = std::max(reach_of(planes.height), reach_of(planes.width));
+  if (reach <= 2 && planes.height.stride == 2)
+    return by_tiles(name, planes, x, stream, AverageTile<T, 2, 2>(planes, g));
+  return reach <= 3 && by_tiles(name, planes, x, stream, AverageTile<T, 3, 0>(planes, g));
 }
 
 template <class T, class Offset>
@@ -288,7 +329,8 @@ void max_pool_scatter(const PoolProblem& problem, const Tensor& offsets, const T
                   const Offset* const at = offsets.data<Offset>();
                   if constexpr (sizeof(Offset) == 1) {
                     const DeviceScope scope(x.device());
-                    if (by_tiles(kName, problem, x.data<T>(), scope.stream(), MaximumTile<T>{up, at})) return;
+                    const auto planes = PoolPlanes::of(problem);
+                    if (planes && by_tiles(kName, *planes, x.data<T>(), scope.stream(), MaximumTile<T>{up, at})) return;
                   }
                   generate<1>(kName, MaxGatherBackward<T, Offset>{PoolSizes(problem), at, up}, Elements<T>{x});
                 });
@@ -300,7 +342,8 @@ void avg_pool_backward(const PoolProblem& problem, const Tensor& g, const Tensor
   dispatch_floating(kName, g.dtype(), [&]<class T>(std::type_identity<T>) {
     const T* const up = g.data<T>();
     const DeviceScope scope(x.device());
-    if (by_tiles(kName, problem, x.data<T>(), scope.stream(), AverageTile<T>{up})) return;
+    const auto planes = PoolPlanes::of(problem);
+    if (planes && averages_by_tiles(kName, *planes, x.data<T>(), scope.stream(), up)) return;
     generate<1>(kName, AverageBackward<T>{PoolSizes(problem), up}, Elements<T>{x});
   });
 }
