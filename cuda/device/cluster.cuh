@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 namespace halo::cuda::device {
 
@@ -12,7 +11,7 @@ inline constexpr int kMostInCluster = 8;
 /// This block is there: others may write to its shared memory once they have waited for it.
 __device__ __forceinline__ void arrive_in_cluster() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void wait_for_cluster() {
@@ -20,40 +19,68 @@ __device__ __forceinline__ void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
-
-/// Writes to what lies at the place of `slot`, in shared memory, in block `rank` of the cluster.
-template <class Value>
-__device__ __forceinline__ void store_in_block(int rank, Value* slot, const Value& value) {
+/// Waits for all threads of the cluster, and for what they wrote to each other's shared memory.
+__device__ __forceinline__ void meet_in_cluster() {
 #if __CUDA_ARCH__ >= 900
-  constexpr int kWords = static_cast<int>(sizeof(Value) / 8);
-  static_assert(sizeof(Value) == kWords * 8);
-  uint64_t words[kWords];
-  memcpy(words, &value, sizeof(Value));
-  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(slot));
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
-#pragma unroll
-  for (int w = 0; w < kWords; ++w) {
-    asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(there + 8 * w), "l"(words[w]) : "memory");
-  }
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
 
-/// combine(a, b) over the `blocks` blocks of a cluster, in order, of which this is `rank`; every thread passes its
-/// block's value and gets the result. All have called arrive_in_cluster() before; `slots`: shared memory for
-/// kMostInCluster values.
-template <class Value, class Combine>
-__device__ __forceinline__ Value combine_cluster(int blocks, int rank, const Value& value, Value* slots,
-                                                 const Combine& combine) {
-  if (blocks == 1) return value;
-  wait_for_cluster();
+/// Writes to what lies at the place of `slot`, in shared memory, in block `rank` of the cluster.
+__device__ __forceinline__ void store_in_block(int rank, double* slot, double value) {
+#if __CUDA_ARCH__ >= 900
+  const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(slot));
+  asm volatile(
+      "{\n .reg .b32 there;\n mapa.shared::cluster.u32 there, %0, %1;\n st.shared::cluster.f64 [there], %2;\n}\n" ::"r"(
+          here),
+      "r"(rank), "d"(value)
+      : "memory");
+#endif
+}
+
+/// What sum_in_cluster() needs of shared memory.
+template <int kThreads, int kCount>
+struct ClusterSums {
+  double of_warps[kThreads / 32][kCount], of_blocks[kMostInCluster][kCount];
+};
+
+/// Sums of `own` over all threads of the `blocks` blocks of a cluster, of which this is `rank`, in a fixed order, for
+/// thread 0 of each; the others get parts of them. All have called arrive_in_cluster() before if there are several.
+template <int kThreads, int kCount>
+__device__ __forceinline__ void sum_in_cluster(int blocks, int rank, double (&own)[kCount],
+                                               ClusterSums<kThreads, kCount>& shared) {
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread < blocks) store_in_block(thread, slots + rank, value);
-  arrive_in_cluster();
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) {
+#pragma unroll
+    for (double& value : own) value += __shfl_xor_sync(~0u, value, mask);
+  }
+  if (thread % 32 == 0) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) shared.of_warps[thread / 32][k] = own[k];
+  }
+  __syncthreads();
+  if (thread == 0) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      for (int warp = 1; warp < kThreads / 32; ++warp) own[k] += shared.of_warps[warp][k];
+    }
+  }
+  if (blocks == 1) return;
   wait_for_cluster();
-  Value total = slots[0];
-  for (int block = 1; block < blocks; ++block) total = combine(total, slots[block]);
-  return total;
+  if (thread == 0) {
+    for (int block = 0; block < blocks; ++block) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) store_in_block(block, &shared.of_blocks[rank][k], own[k]);
+    }
+  }
+  meet_in_cluster();
+  if (thread > 0) return;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    own[k] = shared.of_blocks[0][k];
+    for (int block = 1; block < blocks; ++block) own[k] += shared.of_blocks[block][k];
+  }
 }
 
 }  // namespace halo::cuda::device

@@ -207,7 +207,7 @@ struct TakeChannelGradients {
 };
 
 /// dx = rstd (h - mean h - (x - mean) mean (h (x - mean)) rstd^2), computed in W.
-template <class Value, class W>
+template <class Value, class W = Value>
 struct PlaneGradient {
   Slopes<W> s;
   W weight;
@@ -242,6 +242,10 @@ template <class T>
 struct WholeRows {
   static constexpr int kThreads = 256, kWarps = kThreads / Teams::kWarp;
   static constexpr int64_t kBytes = 74000;  ///< of a part: three fit beside each other
+  /// GradientSums of the part of a plane that a warp has.
+  struct Totals {
+    Accumulator<T> plain, scaled, difference;
+  };
   int64_t positions = 0;
   int planes = 0, parts = 1, each = 0, warps = 0;
   bool packs = false;
@@ -264,15 +268,17 @@ struct WholeRows {
     warps = each < 2 * kWarps ? kWarps : 1;
   }
   HALO_HOST_DEVICE std::size_t staged() const { return device::staged_bytes<T>(each * positions); }
-  std::size_t bytes() const { return 2 * staged() + static_cast<std::size_t>(each * warps) * sizeof(GradientSums); }
+  std::size_t bytes() const { return 2 * staged() + static_cast<std::size_t>(each * warps) * sizeof(Totals); }
 };
 
 template <class T>
 __global__ void __launch_bounds__(WholeRows<T>::kThreads, 3)
     whole_row_backward_kernel(const __grid_constant__ WholeRows<T> a, const __grid_constant__ Divide channels) {
   using Value = Accumulator<T>;
-  constexpr int kThreads = WholeRows<T>::kThreads, kWarps = WholeRows<T>::kWarps, kSize = kWide<T>;
-  __shared__ GradientSums shared[kWarps], of_blocks[device::kMostInCluster];
+  using Totals = typename WholeRows<T>::Totals;
+  constexpr int kThreads = WholeRows<T>::kThreads, kSize = kWide<T>;
+  __shared__ device::ClusterSums<kThreads, 3> shared;
+  __shared__ PlaneGradient<Value> of_row;
   extern __shared__ __align__(16) unsigned char staged[];
   if (a.parts > 1) device::arrive_in_cluster();
   const int thread = static_cast<int>(threadIdx.x), part = static_cast<int>(blockIdx.x) % a.parts;
@@ -282,11 +288,10 @@ __global__ void __launch_bounds__(WholeRows<T>::kThreads, 3)
   const int count = planes * static_cast<int>(a.positions);
   const T* const x = device::stage_run<kThreads>(staged, a.x + begin, count) - begin;  // as in memory
   const T* const g = device::stage_run<kThreads>(staged + a.staged(), a.g + begin, count) - begin;
-  auto* const of_warps = reinterpret_cast<GradientSums*>(staged + 2 * a.staged());  // [planes][warps]
+  auto* const of_warps = reinterpret_cast<Totals*>(staged + 2 * a.staged());  // [planes][warps]
   const Value mean = a.mean[row], rstd = a.rstd[row];
   const int threads = a.warps * Teams::kWarp, rank = thread % threads, warp = rank / Teams::kWarp;
   const int teams = kThreads / threads, team = thread / threads;
-  const auto plus = [](const GradientSums& one, const GradientSums& other) { return one + other; };
   device::copy_async_wait_all();
   __syncthreads();
   for (int plane = team; plane < planes; plane += teams) {
@@ -309,27 +314,42 @@ __global__ void __launch_bounds__(WholeRows<T>::kThreads, 3)
       const int64_t i = piece.edge(rank);
       sums = sums + GradientSums::of_pack(mean, Pack<T, 1>{x[i]}, Pack<T, 1>{g[i]});
     }
-    sums = combine_neighbours(Teams::kWarp, sums, shared, plus);
-    if (thread % Teams::kWarp == 0) of_warps[plane * a.warps + warp] = sums;
+    Totals totals{static_cast<Value>(sums.plain), static_cast<Value>(sums.scaled), static_cast<Value>(sums.difference)};
+#pragma unroll
+    for (int mask = 1; mask < Teams::kWarp; mask *= 2) {
+      totals.plain += __shfl_xor_sync(~0u, totals.plain, mask);
+      totals.scaled += __shfl_xor_sync(~0u, totals.scaled, mask);
+      totals.difference += __shfl_xor_sync(~0u, totals.difference, mask);
+    }
+    if (thread % Teams::kWarp == 0) of_warps[plane * a.warps + warp] = totals;
   }
   __syncthreads();
-  GradientSums total{0, 0, 0};
+  double own[3] = {};
   for (int plane = thread; plane < planes; plane += kThreads) {
-    GradientSums sums = of_warps[plane * a.warps];
-    for (int w = 1; w < a.warps; ++w) sums = sums + of_warps[plane * a.warps + w];
+    GradientSums sums{0, 0, 0};
+    for (int w = 0; w < a.warps; ++w) {
+      const Totals& more = of_warps[plane * a.warps + w];
+      sums = sums + GradientSums{static_cast<double>(more.plain), static_cast<double>(more.scaled),
+                                 static_cast<double>(more.difference)};
+    }
     a.sums[first + plane] = sums;
     int64_t q = first + plane;
     const double w = a.weight == nullptr ? 1 : static_cast<double>(to_accumulator(a.weight[channels.split(q)]));
-    total = total + GradientSums{w * sums.plain, w * sums.scaled, sums.difference};
+    own[0] += w * sums.plain;
+    own[1] += w * sums.scaled;
+    own[2] += sums.difference;
   }
-  total = combine_neighbours(kThreads, total, shared, plus);
-  total = device::combine_cluster(a.parts, part, total, of_blocks, plus);
-  const auto slopes = slopes_of<T>(total, static_cast<double>(a.planes * a.positions), mean, rstd);
-  if (part == 0 && thread == 0) a.slopes[row] = slopes;
+  device::sum_in_cluster(a.parts, part, own, shared);
+  if (thread == 0) {
+    const auto slopes = slopes_of<T>({own[0], own[1], own[2]}, static_cast<double>(a.planes * a.positions), mean, rstd);
+    if (part == 0) a.slopes[row] = slopes;
+    of_row = {{mean, static_cast<Value>(slopes.rest), rstd, static_cast<Value>(slopes.plain),
+               static_cast<Value>(slopes.scaled)},
+              Value(1)};
+  }
   if (a.dx == nullptr) return;
-  PlaneGradient<Value, Value> gradient{{mean, static_cast<Value>(slopes.rest), rstd, static_cast<Value>(slopes.plain),
-                                        static_cast<Value>(slopes.scaled)},
-                                       1};
+  __syncthreads();
+  PlaneGradient<Value> gradient = of_row;
   for (int plane = team; plane < planes; plane += teams) {
     int64_t q = first + plane;
     const int64_t at = q * a.positions;

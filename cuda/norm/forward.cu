@@ -26,6 +26,7 @@ struct Statistic {
       : mean(static_cast<Value>(exact_mean)),
         rest(static_cast<Value>(exact_mean - static_cast<double>(mean))),
         rstd(static_cast<Value>(exact_rstd)) {}
+  Statistic() = default;
 };
 
 /// The statistics of each output, also as kept for backward, and the running ones where they are given.
@@ -143,12 +144,13 @@ struct RowParts {
 
 /// A row is read once, into its blocks' shared memory: its statistics, then y, a stretch a warp.
 template <class T>
-__global__ void __launch_bounds__(kRowThreads, 6)
+__global__ void __launch_bounds__(kRowThreads, 5)
     whole_row_kernel(const __grid_constant__ TakeStatistics<T> take, const __grid_constant__ Normalise<T> f,
                      const __grid_constant__ Divide positions, const __grid_constant__ RowParts rows, bool packs,
                      T* y) {
   constexpr int kWarps = kRowThreads / Teams::kWarp, kSize = kWide<T>;
-  __shared__ Moments shared[kWarps], of_blocks[device::kMostInCluster];
+  __shared__ device::ClusterSums<kRowThreads, 2> shared;
+  __shared__ Statistic<Accumulator<T>> of_row;
   extern __shared__ __align__(16) unsigned char staged[];
   if (rows.parts > 1) device::arrive_in_cluster();
   const int thread = static_cast<int>(threadIdx.x), part = static_cast<int>(blockIdx.x) % rows.parts;
@@ -179,10 +181,15 @@ __global__ void __launch_bounds__(kRowThreads, 6)
     }
   }
   if (thread < piece.edges) take.add(sums, 0, x[piece.edge(thread)]);
-  sums = combine_neighbours(kRowThreads, sums, shared, take);
-  sums = device::combine_cluster(rows.parts, part, sums, of_blocks, take);
-  const Statistic<Accumulator<T>> statistic = take.statistic(sums);
-  if (part == 0 && thread == 0) take.write(row, sums);
+  double own[] = {sums.sum, sums.squares};
+  device::sum_in_cluster(rows.parts, part, own, shared);
+  if (thread == 0) {
+    const Moments all{sums.shift, own[0], own[1]};
+    of_row = take.statistic(all);
+    if (part == 0) take.write(row, all);
+  }
+  __syncthreads();
+  const Statistic<Accumulator<T>> statistic = of_row;
   const int warp = thread / Teams::kWarp;
   const int64_t first = begin & ~int64_t{kSize - 1}, stretch = ((end - first) / kWarps + kSize) & ~int64_t{kSize - 1};
   int64_t at = max(first + stretch * warp, begin), plane = at;

@@ -66,20 +66,22 @@ constexpr int kThreads = 256;
 /// The marching kernels: a block has neighbouring positions (of all images, one behind the other) and a run of
 /// channels, kChunk at a time; the next block has the next run.
 struct March {
-  static constexpr int kChunk = 8, kReach = 2, kTaps = 2 * kReach + 1;
-  static constexpr int64_t kBlocksWanted = 1024;  ///< rather than longer runs, at whose ends neighbours are read again
+  static constexpr int kChunk = 4, kReach = 2, kTaps = 2 * kReach + 1, kForwardRun = 16;
+  static constexpr int64_t kBlocksWanted = 4096;  ///< rather than longer runs, at whose ends neighbours are read again
   Divide positions, runs;
   int64_t columns;  ///< positions of all images
   int run;          ///< channels
   bool usual;       ///< windows of five channels and beta 3/4: without choices in the loops
 
-  March(const LocalResponseNorm& norm, int64_t images, int64_t channels, int64_t positions_of)
+  /// `run_of`: channels; 0: as many as leave the wanted blocks.
+  March(const LocalResponseNorm& norm, int64_t images, int64_t channels, int64_t positions_of, int run_of = 0)
       : positions(positions_of, images * positions_of),
         columns(images * positions_of),
+        run(run_of),
         usual(norm.before() == kReach && norm.after() == kReach && norm.beta == 0.75) {
     const int64_t blocks = (columns + kThreads - 1) / kThreads, chunks = (channels + kChunk - 1) / kChunk;
-    const int64_t wanted = std::clamp<int64_t>(kBlocksWanted / blocks, 1, std::max<int64_t>(chunks / 2, 1));
-    run = static_cast<int>((chunks + wanted - 1) / wanted * kChunk);
+    const int64_t wanted = std::clamp<int64_t>(kBlocksWanted / blocks, 1, std::max<int64_t>(chunks / 4, 1));
+    if (run == 0) run = static_cast<int>((chunks + wanted - 1) / wanted * kChunk);
     const int64_t needed = (channels + run - 1) / run;
     runs = Divide(needed, blocks * needed);
   }
@@ -139,26 +141,20 @@ __device__ __forceinline__ void move_down(Value* values) {
   for (int i = 0; i < kKept; ++i) values[i] = values[kCount + i];
 }
 
+/// All of a run of kForwardRun channels at once, for as many loads on their way as there can be.
 template <bool kUsual, class T>
 __device__ __forceinline__ void march_forward(const Window<Accumulator<T>>& window, const Marcher& at, const T* x,
                                               T* y) {
   using Value = Accumulator<T>;
-  constexpr int kChunk = March::kChunk, kReach = March::kReach;
+  constexpr int kRun = March::kForwardRun, kReach = March::kReach;
   const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  Value held[2 * kReach + kChunk], ahead[kChunk];  // held: from channel c - kReach on; ahead: those that come next
-  at.load<2 * kReach>(x, at.first - kReach, held);
-  at.load<kChunk>(x, at.first + kReach, ahead);
-  for (int c = at.first; c < at.end; c += kChunk) {
+  Value held[kRun + 2 * kReach];
+  at.load<kRun + 2 * kReach>(x, at.first - kReach, held);
+  T* out = y + at.begin + at.first * at.step;
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) held[2 * kReach + i] = ahead[i];
-    at.load<kChunk>(x, c + kChunk < at.end ? c + kChunk + kReach : at.channels, ahead);
-    T* out = y + at.begin + c * at.step;
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i, out += at.step) {
-      const Value s = window.k + window.alpha * sum_taps<kUsual>(held + i, before, after, square<Value>);
-      if (c + i < at.end) *out = from_accumulator<T>(held[i + kReach] * window.template powers<kUsual>(s).scale);
-    }
-    move_down<kChunk, 2 * kReach>(held);
+  for (int i = 0; i < kRun; ++i, out += at.step) {
+    const Value s = window.k + window.alpha * sum_taps<kUsual>(held + i, before, after, square<Value>);
+    if (at.has(at.first + i)) *out = from_accumulator<T>(held[i + kReach] * window.template powers<kUsual>(s).scale);
   }
 }
 
@@ -226,7 +222,7 @@ __device__ __forceinline__ void march_backward(const Window<Accumulator<T>>& win
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 3)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 4)
     march_backward_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ March march,
                           const T* x, const T* g, T* dx) {
   const Marcher at(march, window.channels);
@@ -308,7 +304,7 @@ void local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& x,
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
     const T* const in = x.data<T>();
     if (March::serves(norm, channels)) {
-      const March march(norm, images, channels, positions);
+      const March march(norm, images, channels, positions, March::kForwardRun);
       const DeviceScope scope(x.device());
       return launch(kName, march_forward_kernel<T>, march.blocks(), kThreads, 0, scope.stream(),
                     window<T>(norm, channels), march, in, y.data<T>());

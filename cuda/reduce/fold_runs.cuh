@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <array>
 
+#include "../device/async_copy.cuh"
 #include "../device/run_piece.cuh"
 #include "../device/shares.h"
 #include "../device/teams.cuh"
@@ -47,61 +48,134 @@ struct RunDivision {
 
   __device__ int64_t begin() const { return shares.begin(blockIdx.y); }
   __device__ int64_t end() const { return shares.begin(blockIdx.y + 1); }
+  /// Of the threads that share a piece.
+  __device__ int rank_in_piece() const { return teams.rank() % piece_depth; }
 };
 
-/// visit(offset, element...) or visit_pack(offset, pack...) for a thread's share of a piece of operands of one type:
-/// thread `rank` of `depth` threads takes every depth-th pack, a batch of them in flight. `aligned`: operands begin at
-/// multiples of 16 bytes; packs of others are read an element at a time.
-template <class T, class Visit, class VisitPack, class... More>
-__device__ __forceinline__ void each_of_piece(const RunPiece& piece, int rank, int depth, bool aligned, Visit visit,
-                                              VisitPack visit_pack, const T* x, const More*... more) {
-  constexpr int kSize = kWide<T>, kBatch = (sizeof(T) == 2 ? 4 : 8) / (1 + static_cast<int>(sizeof...(More)));
+/// Where a thread is in its share of runs: pack `pack` of a piece.
+template <int kSize>
+struct RunCursor {
+  RunPiece piece;
+  int64_t q;  ///< the piece's number
+  int pack;
+
+  /// Piece `at`, if there is one.
+  __device__ __forceinline__ RunCursor(const RunDivision& work, int64_t start, int64_t at) : piece{}, q(at), pack(0) {
+    if (!more(work)) return;
+    int64_t r = q;
+    const int64_t number = work.pieces.split(r), row = start + r * work.run_stride, row_end = row + work.run;
+    // Pieces begin at whole packs, but for the first.
+    const int64_t cut = (row & ~int64_t{kSize - 1}) + number * work.piece;
+    piece =
+        RunPiece::of<kSize>(number == 0 ? row : cut, number + 1 == work.pieces.divisor ? row_end : cut + work.piece);
+    pack = work.rank_in_piece();
+  }
+  __device__ __forceinline__ bool more(const RunDivision& work) const { return q < work.end(); }
+};
+
+/// Packs that a thread has on their way, and as many that it works on: slots in shared memory that no other thread
+/// uses.
+struct RunSlots {
+  static constexpr int kPacks = 4, kBytes = 16;
+  static constexpr std::size_t kAll = std::size_t{2} * kPacks * kBytes * Teams::kThreads;
+};
+extern __shared__ __align__(16) unsigned char run_slots[];
+
+/// each_of_share for runs of operands that begin at multiples of 16 bytes: visit_pack(offset, pack of each) and
+/// visit(offset, element of each) for the edges, while the next packs are on their way.
+template <class Visit, class VisitPack, class T, class... More>
+__device__ __forceinline__ void each_of_runs(const RunDivision& work, int64_t start, Visit visit, VisitPack visit_pack,
+                                             const T* x, const More*... more) {
+  constexpr int kSize = kWide<T>, kOperands = 1 + static_cast<int>(sizeof...(More)),
+                kBatch = RunSlots::kPacks / kOperands;
   using Packed = Pack<T, kSize>;
-  struct Batch {
-    Packed at[kBatch];
+  using Cursor = RunCursor<kSize>;
+  struct Edges {
+    T at[kOperands];
   };
-  const auto at_edge = [&](const T* from) { return rank < piece.edges ? from[piece.edge(rank)] : T{}; };
-  const auto with_edge = [&](auto... first) {
-    if (!aligned) {
-      const auto load = [&](int64_t at, const T* from) {
-        Packed pack;
+  const int rank = work.rank_in_piece(), depth = work.piece_depth, at_once = work.teams.depth / depth;
+  Packed* const own = reinterpret_cast<Packed*>(run_slots) + threadIdx.x;
+  const auto slot = [&](int stage, int operand, int u) {
+    return own + ((stage * kOperands + operand) * kBatch + u) * Teams::kThreads;
+  };
+  const auto fetch = [&](const Cursor& cursor, int stage) {
+    int operand = 0;
+    const auto copy = [&](const T* from) {
 #pragma unroll
-        for (int k = 0; k < kSize; ++k) pack.at[k] = from[at + k];
-        return pack;
-      };
-#pragma unroll 1
-      for (int pack = rank; pack < piece.packs; pack += depth) {
-        const int64_t at = piece.packs_at + int64_t{pack} * kSize;
-        visit_pack(at, load(at, x), load(at, more)...);
+      for (int u = 0; u < kBatch; ++u) {
+        const int pack = cursor.pack + u * depth;
+        if (pack < cursor.piece.packs) {
+          device::copy_async_16(static_cast<uint32_t>(__cvta_generic_to_shared(slot(stage, operand, u))),
+                                from + cursor.piece.packs_at + int64_t{pack} * kSize, RunSlots::kBytes);
+        }
       }
+      ++operand;
+    };
+    copy(x);
+    (copy(more), ...);
+    device::copy_async_commit();
+    const auto edge = [&](const T* from) { return rank < cursor.piece.edges ? from[cursor.piece.edge(rank)] : T{}; };
+    return Edges{{edge(x), edge(more)...}};
+  };
+  Cursor next(work, start, work.begin() + work.teams.rank() / depth);
+  Edges next_edges = fetch(next, 0);
+  for (int stage = 0; next.more(work); stage ^= 1) {
+    const Cursor now = next;
+    const Edges edges = next_edges;
+    const bool last = now.pack + kBatch * depth >= now.piece.packs;
+    if (last) {
+      next = Cursor(work, start, now.q + at_once);
     } else {
-      const auto load = [&](int pack, const T* from) {
-        Batch batch;
+      next.pack += kBatch * depth;
+    }
+    next_edges = fetch(next, stage ^ 1);
+    device::copy_async_wait<1>();
 #pragma unroll
-        for (int u = 0; u < kBatch; ++u) {
-          batch.at[u] = reinterpret_cast<const Packed*>(from + piece.packs_at)[min(pack + u * depth, piece.packs - 1)];
-        }
-        return batch;
-      };
-      const auto visit_batch = [&](int pack, const auto&... batches) {
-#pragma unroll
-        for (int u = 0; u < kBatch; ++u) {
-          // Not a return, behind which the loads would wait.
-          if (pack + u * depth < piece.packs) {
-            visit_pack(piece.packs_at + int64_t{pack + u * depth} * kSize, batches.at[u]...);
-          }
-        }
-      };
-      for (int pack = rank; pack < piece.packs; pack += kBatch * depth) {
-        visit_batch(pack, load(pack, x), load(pack, more)...);
+    for (int u = 0; u < kBatch; ++u) {
+      const int pack = now.pack + u * depth;
+      if (pack >= now.piece.packs) continue;
+      const int64_t at = now.piece.packs_at + int64_t{pack} * kSize;
+      if constexpr (kOperands == 1) {
+        visit_pack(at, *slot(stage, 0, u));
+      } else {
+        visit_pack(at, *slot(stage, 0, u), *slot(stage, 1, u));
       }
     }
-    if (rank < piece.edges) visit(piece.edge(rank), first...);
-  };
-  with_edge(at_edge(x), at_edge(more)...);
+    if (!last || rank >= now.piece.edges) continue;
+    if constexpr (kOperands == 1) {
+      visit(now.piece.edge(rank), edges.at[0]);
+    } else {
+      visit(now.piece.edge(rank), edges.at[0], edges.at[1]);
+    }
 #pragma unroll 1
-  for (int i = rank + depth; i < piece.edges; i += depth) {
-    visit(piece.edge(i), x[piece.edge(i)], more[piece.edge(i)]...);
+    for (int i = rank + depth; i < now.piece.edges; i += depth) {
+      visit(now.piece.edge(i), x[now.piece.edge(i)], more[now.piece.edge(i)]...);
+    }
+  }
+}
+
+/// The same for operands that begin anywhere: an element at a time, in the same order.
+template <class Visit, class VisitPack, class T, class... More>
+__device__ __forceinline__ void each_of_unaligned_runs(const RunDivision& work, int64_t start, Visit visit,
+                                                       VisitPack visit_pack, const T* x, const More*... more) {
+  constexpr int kSize = kWide<T>;
+  const int rank = work.rank_in_piece(), depth = work.piece_depth, at_once = work.teams.depth / depth;
+  const auto load = [&](int64_t at, const T* from) {
+    Pack<T, kSize> pack;
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) pack.at[k] = from[at + k];
+    return pack;
+  };
+#pragma unroll 1
+  for (int64_t q = work.begin() + work.teams.rank() / depth; q < work.end(); q += at_once) {
+    const RunPiece piece = RunCursor<kSize>(work, start, q).piece;
+#pragma unroll 1
+    for (int pack = rank; pack < piece.packs; pack += depth) {
+      const int64_t at = piece.packs_at + int64_t{pack} * kSize;
+      visit_pack(at, load(at, x), load(at, more)...);
+    }
+#pragma unroll 1
+    for (int i = rank; i < piece.edges; i += depth) visit(piece.edge(i), x[piece.edge(i)], more[piece.edge(i)]...);
   }
 }
 
@@ -129,18 +203,8 @@ __device__ __forceinline__ void each_of_share(const RunDivision& work, const Wal
     }
     return;
   }
-  const int at_once = work.teams.depth / work.piece_depth;
-  const int64_t end = work.end();
-  for (int64_t q = work.begin() + rank / work.piece_depth; q < end; q += at_once) {
-    int64_t r = q;
-    const int64_t piece = work.pieces.split(r), row = start + r * work.run_stride, end = row + work.run;
-    // Pieces begin at whole packs, but for the first.
-    constexpr int kSize = kWide<T>;
-    const int64_t cut = (row & ~int64_t{kSize - 1}) + piece * work.piece;
-    const RunPiece run =
-        RunPiece::of<kSize>(piece == 0 ? row : cut, piece + 1 == work.pieces.divisor ? end : cut + work.piece);
-    each_of_piece(run, rank % work.piece_depth, work.piece_depth, work.aligned, visit, visit_pack, x, more...);
-  }
+  if (work.aligned) return each_of_runs(work, start, visit, visit_pack, x, more...);
+  each_of_unaligned_runs(work, start, visit, visit_pack, x, more...);
 }
 
 template <class F>
@@ -252,8 +316,9 @@ void fold_runs(const char* name, Device device, const Shape& shape, const Shape&
   auto* const values = static_cast<Acc*>(partial.data());
   const DeviceScope scope(device);
   const dim3 grid(work.teams.blocks(work.outputs), static_cast<unsigned>(work.parts));
-  launch(name, fold_runs_kernel<F>, grid, Teams::kThreads, 0, scope.stream(), work, Walk<1>(outer), Walk<1>(inner), f,
-         values);
+  const std::size_t slots = work.run > 0 && work.aligned ? RunSlots::kAll : 0;
+  launch(name, fold_runs_kernel<F>, grid, Teams::kThreads, slots, scope.stream(), work, Walk<1>(outer), Walk<1>(inner),
+         f, values);
   if (work.parts == 1) return;
   const Teams teams =
       work.outputs > 1
