@@ -2,12 +2,12 @@
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
-#include "../device/cluster.cuh"
-#include "../device/stage_run.cuh"
 #include "../reduce/fold_runs.cuh"
 #include "../runtime/traits.h"
+#include "gradient_sums.cuh"
 #include "planes.cuh"
 #include "rows.h"
+#include "whole_row_backward.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -15,30 +15,6 @@ namespace {
 using device::Accumulator;
 using device::from_accumulator;
 using device::to_accumulator;
-
-/// Of a plane or a channel: sums of g and of g (x - mean), and of x - mean, which shows what rounding took from the
-/// mean. All in float64.
-struct GradientSums {
-  double plain, scaled, difference;
-  __device__ GradientSums operator+(const GradientSums& b) const {
-    return {plain + b.plain, scaled + b.scaled, difference + b.difference};
-  }
-  /// Of a few neighbours, in the type that they are computed with.
-  template <class T, int N>
-  __device__ static GradientSums of_pack(Accumulator<T> mean, const Pack<T, N>& xs, const Pack<T, N>& gs) {
-    using Value = Accumulator<T>;
-    const auto x_wide = device::widen(xs), g_wide = device::widen(gs);
-    Value plain = 0, scaled = 0, differences = 0;
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      const Value difference = x_wide.at[k] - mean, g = g_wide.at[k];
-      plain += g;
-      scaled += g * difference;
-      differences += difference;
-    }
-    return {static_cast<double>(plain), static_cast<double>(scaled), static_cast<double>(differences)};
-  }
-};
 
 /// The sums of each output, a channel (batch norm) or a plane.
 template <class T>
@@ -88,26 +64,6 @@ struct TakeRowSums {
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return {a.mean, a.sums + b.sums}; }
   __device__ void write(int64_t o, const Acc& acc) const { out[o] = acc.sums; }
 };
-
-/// What the gradient of x needs of its statistic: the mean in two parts, rstd, and the means of h = g weight and of
-/// h (x - mean) rstd^2 (0 where statistics do not depend on x).
-template <class Value>
-struct Slopes {
-  Value mean, rest, rstd, plain, scaled;
-};
-
-/// Of few values the gradient is what cancellation leaves: float64, which the memory's time has room for, but for half
-/// types.
-template <class T>
-using Wide = std::conditional_t<sizeof(T) == 2, float, double>;
-
-template <class T, class Value>
-__device__ Slopes<Wide<T>> slopes_of(const GradientSums& total, double count, Value mean, Value rstd) {
-  using W = Wide<T>;
-  const double r = static_cast<double>(rstd), rest = total.difference / count;
-  return {static_cast<W>(mean), static_cast<W>(rest), static_cast<W>(rstd), static_cast<W>(total.plain / count),
-          static_cast<W>((total.scaled - rest * total.plain) * r * r / count)};
-}
 
 /// Slopes from the sums of the planes of a statistic, each times its channel's weight.
 template <class T>
@@ -206,17 +162,6 @@ struct TakeChannelGradients {
   }
 };
 
-/// dx = rstd (h - mean h - (x - mean) mean (h (x - mean)) rstd^2), computed in W.
-template <class Value, class W = Value>
-struct PlaneGradient {
-  Slopes<W> s;
-  W weight;
-  __device__ Value operator()(Value g, Value x) const {
-    return static_cast<Value>(
-        s.rstd * (weight * static_cast<W>(g) - s.plain - (static_cast<W>(x) - s.mean - s.rest) * s.scaled));
-  }
-};
-
 template <class T>
 struct InputGradient {
   using Value = Accumulator<T>;
@@ -235,128 +180,6 @@ struct InputGradient {
     return {s, w};
   }
 };
-
-/// Rows whose x and g wait in shared memory: `parts` neighbouring blocks, a cluster, share a row, and each has up to
-/// `each` planes of it. `warps` warps have a plane, and then the next.
-template <class T>
-struct WholeRows {
-  static constexpr int kThreads = 256, kWarps = kThreads / Teams::kWarp;
-  static constexpr int64_t kBytes = 74000;  ///< of a part: three fit beside each other
-  /// GradientSums of the part of a plane that a warp has.
-  struct Totals {
-    Accumulator<T> plain, scaled, difference;
-  };
-  int64_t positions = 0;
-  int planes = 0, parts = 1, each = 0, warps = 0;
-  bool packs = false;
-  const T *x = nullptr, *g = nullptr, *weight = nullptr;
-  const Accumulator<T>*mean = nullptr, *rstd = nullptr;
-  T* dx = nullptr;
-  GradientSums* sums = nullptr;       ///< of planes, for the gradients of weight and bias
-  Slopes<Wide<T>>* slopes = nullptr;  ///< of rows
-
-  /// Cuts rows of `planes_of` planes.
-  void cut(int64_t planes_of, int64_t positions_of, bool clusters) {
-    positions = positions_of;
-    planes = static_cast<int>(planes_of);
-    const int most = clusters ? device::kMostInCluster : 1;
-    const auto needed = [&] {
-      return 2 * positions * ((planes + parts - 1) / parts) * static_cast<int64_t>(sizeof(T));
-    };
-    while (parts < most && parts < planes && needed() > kBytes) parts *= 2;
-    each = (planes + parts - 1) / parts;
-    warps = each < 2 * kWarps ? kWarps : 1;
-  }
-  HALO_HOST_DEVICE std::size_t staged() const { return device::staged_bytes<T>(each * positions); }
-  std::size_t bytes() const { return 2 * staged() + static_cast<std::size_t>(each * warps) * sizeof(Totals); }
-};
-
-template <class T>
-__global__ void __launch_bounds__(WholeRows<T>::kThreads, 3)
-    whole_row_backward_kernel(const __grid_constant__ WholeRows<T> a, const __grid_constant__ Divide channels) {
-  using Value = Accumulator<T>;
-  using Totals = typename WholeRows<T>::Totals;
-  constexpr int kThreads = WholeRows<T>::kThreads, kSize = kWide<T>;
-  __shared__ device::ClusterSums<kThreads, 3> shared;
-  __shared__ PlaneGradient<Value> of_row;
-  extern __shared__ __align__(16) unsigned char staged[];
-  if (a.parts > 1) device::arrive_in_cluster();
-  const int thread = static_cast<int>(threadIdx.x), part = static_cast<int>(blockIdx.x) % a.parts;
-  const int64_t row = static_cast<int>(blockIdx.x) / a.parts, first = row * a.planes + part * a.each;
-  const int planes = max(min(a.each, a.planes - part * a.each), 0);
-  const int64_t begin = planes > 0 ? first * a.positions : 0;
-  const int count = planes * static_cast<int>(a.positions);
-  const T* const x = device::stage_run<kThreads>(staged, a.x + begin, count) - begin;  // as in memory
-  const T* const g = device::stage_run<kThreads>(staged + a.staged(), a.g + begin, count) - begin;
-  auto* const of_warps = reinterpret_cast<Totals*>(staged + 2 * a.staged());  // [planes][warps]
-  const Value mean = a.mean[row], rstd = a.rstd[row];
-  const int threads = a.warps * Teams::kWarp, rank = thread % threads, warp = rank / Teams::kWarp;
-  const int teams = kThreads / threads, team = thread / threads;
-  device::copy_async_wait_all();
-  __syncthreads();
-  for (int plane = team; plane < planes; plane += teams) {
-    const int64_t at = begin + plane * a.positions;
-    const RunPiece piece = RunPiece::of<kSize>(at, at + a.positions);
-    GradientSums sums{0, 0, 0};
-    const auto load = [&](const T* from, int pack) {
-      using Packed = Pack<T, kSize>;
-      if (a.packs) return reinterpret_cast<const Packed*>(from + piece.packs_at)[pack];
-      Packed values;
-#pragma unroll
-      for (int k = 0; k < kSize; ++k) values.at[k] = from[piece.packs_at + pack * kSize + k];
-      return values;
-    };
-#pragma unroll 2
-    for (int pack = rank; pack < piece.packs; pack += threads) {
-      sums = sums + GradientSums::of_pack(mean, load(x, pack), load(g, pack));
-    }
-    if (rank < piece.edges) {
-      const int64_t i = piece.edge(rank);
-      sums = sums + GradientSums::of_pack(mean, Pack<T, 1>{x[i]}, Pack<T, 1>{g[i]});
-    }
-    Totals totals{static_cast<Value>(sums.plain), static_cast<Value>(sums.scaled), static_cast<Value>(sums.difference)};
-#pragma unroll
-    for (int mask = 1; mask < Teams::kWarp; mask *= 2) {
-      totals.plain += __shfl_xor_sync(~0u, totals.plain, mask);
-      totals.scaled += __shfl_xor_sync(~0u, totals.scaled, mask);
-      totals.difference += __shfl_xor_sync(~0u, totals.difference, mask);
-    }
-    if (thread % Teams::kWarp == 0) of_warps[plane * a.warps + warp] = totals;
-  }
-  __syncthreads();
-  double own[3] = {};
-  for (int plane = thread; plane < planes; plane += kThreads) {
-    GradientSums sums{0, 0, 0};
-    for (int w = 0; w < a.warps; ++w) {
-      const Totals& more = of_warps[plane * a.warps + w];
-      sums = sums + GradientSums{static_cast<double>(more.plain), static_cast<double>(more.scaled),
-                                 static_cast<double>(more.difference)};
-    }
-    a.sums[first + plane] = sums;
-    int64_t q = first + plane;
-    const double w = a.weight == nullptr ? 1 : static_cast<double>(to_accumulator(a.weight[channels.split(q)]));
-    own[0] += w * sums.plain;
-    own[1] += w * sums.scaled;
-    own[2] += sums.difference;
-  }
-  device::sum_in_cluster(a.parts, part, own, shared);
-  if (thread == 0) {
-    const auto slopes = slopes_of<T>({own[0], own[1], own[2]}, static_cast<double>(a.planes * a.positions), mean, rstd);
-    if (part == 0) a.slopes[row] = slopes;
-    of_row = {{mean, static_cast<Value>(slopes.rest), rstd, static_cast<Value>(slopes.plain),
-               static_cast<Value>(slopes.scaled)},
-              Value(1)};
-  }
-  if (a.dx == nullptr) return;
-  __syncthreads();
-  PlaneGradient<Value> gradient = of_row;
-  for (int plane = team; plane < planes; plane += teams) {
-    int64_t q = first + plane;
-    const int64_t at = q * a.positions;
-    if (a.weight != nullptr) gradient.weight = to_accumulator(a.weight[channels.split(q)]);
-    map_piece<2>(RunPiece::of<kSize>(at, at + a.positions), rank, threads, a.packs, gradient, a.dx, g, x);
-  }
-}
 
 /// Sums and slopes on the device, and the kernels that follow the sums.
 template <class T>
@@ -395,9 +218,9 @@ struct Backward {
            scope.stream(), channels, f);
   }
   /// All but the gradients of weight and bias, each row read once; false, and nothing done, where shared memory has no
-  /// room for rows, blocks would not fill the GPU, or planes are not worth a warp.
+  /// room for two blocks, blocks would not fill the GPU, or planes are not worth a warp.
   bool by_whole_rows(const RowNormProblem& p) const {
-    constexpr int64_t kFewBlocks = 96, kShortPlane = 64, kBesides = 2048;
+    constexpr int64_t kFewBlocks = 96, kShortPlane = 64;
     const DeviceTraits& traits = device_traits(x.device().index);
     if (p.positions < kShortPlane || p.length() > (int64_t{1} << 28)) return false;
     WholeRows<T> rows{.x = x.data<T>(),
@@ -412,7 +235,7 @@ struct Backward {
     rows.packs = is_aligned<T, kWide<T>>(rows.x) && is_aligned<T, kWide<T>>(rows.g) &&
                  (rows.dx == nullptr || is_aligned<T, kWide<T>>(rows.dx));
     const int64_t blocks = p.rows * rows.parts;
-    if (blocks < kFewBlocks || blocks > INT32_MAX || rows.bytes() + kBesides > traits.block_memory) return false;
+    if (blocks < kFewBlocks || blocks > INT32_MAX || rows.bytes() > traits.block_memory / 2) return false;
     const DeviceScope scope(x.device());
     launch_with({.cluster = static_cast<unsigned>(rows.parts)}, name, whole_row_backward_kernel<T>,
                 static_cast<unsigned>(blocks), WholeRows<T>::kThreads, rows.bytes(), scope.stream(), rows,

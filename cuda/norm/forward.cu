@@ -202,15 +202,15 @@ __global__ void __launch_bounds__(kRowThreads, 5)
 }
 
 /// How rows are cut for whole_row_kernel; nothing unless its blocks fill the GPU, planes are worth a warp, and shared
-/// memory has room.
+/// memory has room for two.
 template <class T>
 std::optional<RowParts> whole_rows(const RowNormProblem& p, int device) {
-  constexpr int64_t kFewBlocks = 96, kShortPlane = 64, kBesides = 2048;
+  constexpr int64_t kFewBlocks = 96, kShortPlane = 64;
   const DeviceTraits& traits = device_traits(device);
   if (p.positions < kShortPlane || p.length() > (int64_t{1} << 28)) return std::nullopt;
   const RowParts parts(p.length(), sizeof(T), traits.is_hopper());
   const int64_t blocks = p.rows * parts.parts;
-  if (blocks < kFewBlocks || blocks > INT32_MAX || parts.template bytes<T>() + kBesides > traits.block_memory) {
+  if (blocks < kFewBlocks || blocks > INT32_MAX || parts.template bytes<T>() > traits.block_memory / 2) {
     return std::nullopt;
   }
   return parts;

@@ -27,6 +27,7 @@ HALO_HOST_DEVICE int reach_of(const PoolPlaneAxis& a) { return (a.kernel + a.str
 /// The inputs of an axis that lie in the same place to the windows' starts are a cell, `stride` of them: window s
 /// starts at cell s, and the windows over an input of that cell are s, s - 1, ...
 HALO_HOST_DEVICE int cell_of(const PoolPlaneAxis& a, int i) { return (i + a.before) / a.stride; }
+int cells_of(const PoolPlaneAxis& a) { return cell_of(a, a.input - 1) - cell_of(a, 0) + 1; }
 
 /// How blocks cut planes: so many cells of rows, of one plane unless it fits whole.
 struct BackwardTiling {
@@ -34,13 +35,15 @@ struct BackwardTiling {
   int planes = 1, cells;  ///< of a tile
   int rows;               ///< of inputs, at most
   int window_rows;        ///< over them, at most
-  FastDivide by_columns, by_kernel, by_phase_rows, by_phase_columns;
-  Divide tiles;
+  int first_cell, reach;  ///< of a plane; of its height
+  FastDivide by_tiles, by_columns, by_kernel, by_phase_rows, by_phase_columns;
   int64_t blocks;
 
   explicit BackwardTiling(const PoolPlanes& p) {
     const PoolPlaneAxis& a = p.height;
-    const int all = cell_of(a, a.input - 1) - cell_of(a, 0) + 1;
+    first_cell = cell_of(a, 0);
+    reach = reach_of(a);
+    const int all = cells_of(a);
     cells = static_cast<int>(std::clamp<int64_t>(kInputs / (int64_t{p.width.input} * a.stride), 1, all));
     if (cells == all) planes = static_cast<int>(std::clamp<int64_t>(kInputs / p.inputs(), 1, 64));
     rows = std::min(cells * a.stride, a.input);
@@ -54,7 +57,7 @@ struct BackwardTiling {
     by_phase_columns = phase(p.width.output, reach_of(p.width));
     const int64_t down = (all + cells - 1) / cells;
     blocks = (p.planes + planes - 1) / planes * down;
-    tiles = Divide(down, blocks);
+    by_tiles = FastDivide(static_cast<uint32_t>(down));
   }
   int64_t inputs(const PoolPlanes& p) const { return int64_t{planes} * rows * p.width.input; }
   int64_t outputs(const PoolPlanes& p) const { return int64_t{planes} * window_rows * p.width.output; }
@@ -79,13 +82,23 @@ class SharedPieces {
 struct BackwardTile {
   int64_t first_plane;
   int planes, cell, top, rows;
-  __device__ BackwardTile(const PoolPlanes& p, const BackwardTiling& t) : first_plane(blockIdx.x) {
-    cell = static_cast<int>(t.tiles.split(first_plane)) * t.cells + cell_of(p.height, 0);
-    first_plane *= t.planes;
+  int first_window, window_rows;  ///< the windows over them
+  __device__ BackwardTile(const PoolPlanes& p, const BackwardTiling& t) {
+    uint32_t down;
+    first_plane = int64_t{t.by_tiles.divide(blockIdx.x, down)} * t.planes;
+    cell = static_cast<int>(down) * t.cells + t.first_cell;
     planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
     top = max(p.height.start(cell), 0);
     rows = min(p.height.start(cell + t.cells), p.height.input) - top;
+    const bool whole = t.planes > 1;
+    first_window = whole ? 0 : max(cell - t.reach + 1, 0);
+    window_rows = whole ? p.height.output : max(min(cell + t.cells, p.height.output) - first_window, 0);
   }
+  /// Its first window, counted over all, and how many there are.
+  __device__ int64_t begin(const PoolPlanes& p) const {
+    return first_plane * p.outputs() + first_window * p.width.output;
+  }
+  __device__ int count(const PoolPlanes& p) const { return planes * window_rows * p.width.output; }
 };
 
 /// Maxima: each window's gradient is added where its maximum was. Windows so far apart that they do not meet go
@@ -111,14 +124,10 @@ struct MaximumTile {
 
   __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
                        const Places& places, Image* image) const {
-    const bool whole = t.planes > 1;
-    const int down = reach_of(p.height), across = reach_of(p.width), thread = static_cast<int>(threadIdx.x);
-    const int first = whole ? 0 : max(tile.cell - down + 1, 0);
-    const int window_rows = whole ? p.height.output : max(min(tile.cell + t.cells, p.height.output) - first, 0);
-    const int64_t begin = tile.first_plane * p.outputs() + first * p.width.output;
-    const int count = tile.planes * window_rows * p.width.output;
-    const T* const up = device::stage_run<kThreads>(shared + places.g, g + begin, count);
-    const uint8_t* const taps = device::stage_run<kThreads>(shared + places.offsets, offsets + begin, count);
+    const int down = t.reach, across = reach_of(p.width), thread = static_cast<int>(threadIdx.x);
+    const T* const up = device::stage_run<kThreads>(shared + places.g, g + tile.begin(p), tile.count(p));
+    const uint8_t* const taps =
+        device::stage_run<kThreads>(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
     for (int at = thread * 16; at < places.g; at += kThreads * 16) {
       *reinterpret_cast<int4*>(shared + places.image + at) = int4{0, 0, 0, 0};
     }
@@ -133,11 +142,11 @@ struct MaximumTile {
           const int plane =
               static_cast<int>(t.by_phase_rows.divide(t.by_phase_columns.divide(static_cast<uint32_t>(unit), m), k));
           const int row = static_cast<int>(k) * down + phase_row, column = static_cast<int>(m) * across + phase_column;
-          if (row >= window_rows || column >= p.width.output) continue;
-          const int at = (plane * window_rows + row) * p.width.output + column;
+          if (row >= tile.window_rows || column >= p.width.output) continue;
+          const int at = (plane * tile.window_rows + row) * p.width.output + column;
           uint32_t tap_column;
           const int tap_row = static_cast<int>(t.by_kernel.divide(taps[at], tap_column));
-          const int to = p.height.start(first + row) + tap_row - tile.top;
+          const int to = p.height.start(tile.first_window + row) + tap_row - tile.top;
           const int to_column = p.width.start(column) + static_cast<int>(tap_column);
           if (static_cast<unsigned>(to) < static_cast<unsigned>(tile.rows) &&
               static_cast<unsigned>(to_column) < static_cast<unsigned>(p.width.input)) {
@@ -261,38 +270,41 @@ struct AverageTile {
   }
 };
 
-/// Windows of up to three inputs, two apart, on both axes: what is known of each window waits with windows that are not
-/// there around, and a thread marches down the cells of two by two inputs, under which there are four windows.
+/// Windows of two or three inputs, two apart, on both axes: a thread marches down the cells of two by two inputs, over
+/// which there are four windows.
 template <class T, bool kMaximum>
 struct CellTile {
   using Element = T;
   using Value = Accumulator<T>;
   using Image = T;
   const T* g;
-  const uint8_t* offsets;           ///< of maxima
-  FastDivide by_waiting, by_cells;  ///< windows that wait, and cells, of a row
+  const uint8_t* offsets;  ///< of maxima
+  int first_cell, across;  ///< of a row
+  int groups, each;        ///< a thread has up to `each` cells of a column, of which there are so many groups
+  FastDivide by_across, by_groups;
 
-  CellTile(const PoolPlanes& p, const T* gradient, const uint8_t* offsets_of = nullptr)
+  CellTile(const PoolPlanes& p, const BackwardTiling& t, const T* gradient, const uint8_t* offsets_of = nullptr)
       : g(gradient),
         offsets(offsets_of),
-        by_waiting(static_cast<uint32_t>(cells_across(p) + 1)),
-        by_cells(static_cast<uint32_t>(cells_across(p))) {}
-  static int cells_across(const PoolPlanes& p) { return cell_of(p.width, p.width.input - 1) - cell_of(p.width, 0) + 1; }
+        first_cell(cell_of(p.width, 0)),
+        across(cells_of(p.width)),
+        groups(std::clamp(kThreads / (t.planes * across), 1, t.cells)),
+        each((t.cells + groups - 1) / groups),
+        by_across(static_cast<uint32_t>(across)),
+        by_groups(static_cast<uint32_t>(groups)) {}
   static bool serves(const PoolPlanes& p) {
-    return p.height.stride == 2 && p.width.stride == 2 && p.height.kernel <= 3 && p.width.kernel <= 3;
+    const auto narrow = [](const PoolPlaneAxis& a) { return a.stride == 2 && (a.kernel == 2 || a.kernel == 3); };
+    return narrow(p.height) && narrow(p.width);
   }
 
   struct Places {
-    int image, values, taps, row_shares, column_shares, end;
+    int image, g, offsets, shares, end;
     Places(const PoolPlanes& p, const BackwardTiling& t) {
-      constexpr auto kValue = static_cast<int64_t>(sizeof(Value));
-      const int64_t columns = cells_across(p) + 1, rows = t.cells + 1, windows = t.planes * rows * columns;
       SharedPieces pieces;
       image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p))));
-      values = pieces.take(kValue * windows);
-      taps = pieces.take(kMaximum ? windows : 0);
-      row_shares = pieces.take(kMaximum ? 0 : kValue * rows);
-      column_shares = pieces.take(kMaximum ? 0 : kValue * columns);
+      g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
+      offsets = pieces.take(kMaximum ? static_cast<int64_t>(device::staged_bytes<uint8_t>(t.outputs(p))) : 0);
+      shares = pieces.take(kMaximum ? 0 : static_cast<int64_t>(sizeof(Value)) * t.window_rows);
       end = pieces.end();
     }
   };
@@ -305,84 +317,68 @@ struct CellTile {
 
   __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
                        const Places& places, Image* image) const {
-    auto* const values = reinterpret_cast<Value*>(shared + places.values);  // [planes][rows][columns]
-    auto* const taps = reinterpret_cast<uint8_t*>(shared + places.taps);
-    auto* const row_shares = reinterpret_cast<Value*>(shared + places.row_shares);
-    auto* const column_shares = reinterpret_cast<Value*>(shared + places.column_shares);
-    const int thread = static_cast<int>(threadIdx.x), columns = static_cast<int>(by_waiting.divisor);
-    const int rows = t.cells + 1, each = rows * columns;
-    const int first_row = tile.cell - 1, first_column = cell_of(p.width, 0) - 1;
-    if constexpr (!kMaximum) {
+    const int thread = static_cast<int>(threadIdx.x);
+    const T* const up = device::stage_run<kThreads>(shared + places.g, g + tile.begin(p), tile.count(p));
+    const uint8_t* taps = nullptr;
+    auto* const row_shares = reinterpret_cast<Value*>(shared + places.shares);
+    if constexpr (kMaximum) {
+      taps = device::stage_run<kThreads>(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
+    } else {
 #pragma unroll 1
-      for (int i = thread; i < rows + columns; i += kThreads) {
-        (i < rows ? row_shares[i] : column_shares[i - rows]) =
-            i < rows ? share(p, p.height, first_row + i, true) : share(p, p.width, first_column + i - rows, false);
-      }
-      __syncthreads();
-    }
-    for (int plane = 0; plane < tile.planes; ++plane) {
-      const int64_t first = (tile.first_plane + plane) * p.outputs();
-#pragma unroll 4
-      for (int i = thread; i < each; i += kThreads) {
-        uint32_t of_row;
-        const int row = static_cast<int>(by_waiting.divide(static_cast<uint32_t>(i), of_row));
-        const int window_row = first_row + row, window_column = first_column + static_cast<int>(of_row);
-        const bool has = static_cast<unsigned>(window_row) < static_cast<unsigned>(p.height.output) &&
-                         static_cast<unsigned>(window_column) < static_cast<unsigned>(p.width.output);
-        const int64_t at = first + window_row * p.width.output + window_column;
-        Value value = has ? to_accumulator(g[at]) : Value(0);
-        if constexpr (kMaximum) {
-          int tap = 255;  // none
-          if (has) {
-            uint32_t tap_column;
-            tap = static_cast<int>(t.by_kernel.divide(offsets[at], tap_column)) * 16;
-            tap += static_cast<int>(tap_column);
-          }
-          taps[plane * each + i] = static_cast<uint8_t>(tap);
-        } else if (has) {
-          value *= column_shares[of_row] * row_shares[row];
-        }
-        values[plane * each + i] = value;
+      for (int i = thread; i < tile.window_rows; i += kThreads) {
+        row_shares[i] = share(p, p.height, tile.first_window + i, true);
       }
     }
+    device::copy_async_wait_all();
     __syncthreads();
-    const int across = static_cast<int>(by_cells.divisor);
-    const int groups = max(kThreads / (tile.planes * across), 1), cells = (t.cells + groups - 1) / groups;
+    const int pitch = p.width.output;
     for (int unit = thread; unit < tile.planes * groups * across; unit += kThreads) {
-      uint32_t own;
-      const int of_all = static_cast<int>(by_cells.divide(static_cast<uint32_t>(unit), own));
-      const int plane = of_all / groups, begin = (of_all - plane * groups) * cells;
-      int at = plane * each + begin * columns + static_cast<int>(own) + 1;
+      uint32_t own, group;
+      const int plane = static_cast<int>(by_groups.divide(by_across.divide(static_cast<uint32_t>(unit), own), group));
+      const int begin = static_cast<int>(group) * each, window = first_cell + static_cast<int>(own);
+      const bool has[] = {window<pitch, p.width.kernel> 2 &&
+                          static_cast<unsigned>(window - 1) < static_cast<unsigned>(pitch)};
+      Value column_share[] = {0, 0};
+      if constexpr (!kMaximum) {
+        for (int j = 0; j < 2; ++j) {
+          if (has[j]) column_share[j] = share(p, p.width, window - j, false);
+        }
+      }
+      int row_at = tile.cell + begin - 1 - tile.first_window;  // of those staged
+      int at = (plane * tile.window_rows + row_at) * pitch + window;
       const auto next = [&] {
-        Row row;
+        Row row{};
+        const bool there = static_cast<unsigned>(row_at) < static_cast<unsigned>(tile.window_rows);
         if constexpr (kMaximum) {
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
-            row.value[j] = values[at - j];
-            row.tap[j] = taps[at - j];
+            row.tap[j] = there && has[j] ? taps[at - j] : -1;
+            row.value[j] = there && has[j] ? to_accumulator(up[at - j]) : Value(0);
           }
-        } else {
-          const Value value = values[at];
-          row.value[0] = p.width.kernel > 2 ? values[at - 1] + value : value;
-          row.value[1] = p.width.kernel > 1 ? value : Value(0);
+        } else if (there) {
+          const Value value = has[0] ? to_accumulator(up[at]) * column_share[0] : Value(0);
+          const Value before = has[1] ? to_accumulator(up[at - 1]) * column_share[1] : Value(0);
+          row.value[0] = (before + value) * row_shares[row_at];
+          row.value[1] = value * row_shares[row_at];
         }
-        at += columns;
+        at += pitch;
+        ++row_at;
         return row;
       };
-      const int column = p.width.start(static_cast<int>(own) + cell_of(p.width, 0));
+      const int column = p.width.start(window), end = min(begin + each, t.cells);
       const bool left = column >= 0, right = column + 1 < p.width.input;
       int to = p.height.start(tile.cell + begin) - tile.top;
       T* out = image + (plane * tile.rows + to) * p.width.input + column;
       Row above = next();
 #pragma unroll 2
-      for (int k = begin; k < min(begin + cells, t.cells); ++k) {
+      for (int k = begin; k < end; ++k) {
         const Row row = next();
 #pragma unroll
         for (int a = 0; a < 2; ++a, ++to, out += p.width.input) {
+          const bool in = static_cast<unsigned>(to) < static_cast<unsigned>(tile.rows);
           const Value first = of_cell(p, above, row, a, 0), second = of_cell(p, above, row, a, 1);
-          if (static_cast<unsigned>(to) >= static_cast<unsigned>(tile.rows)) continue;
-          if (left) out[0] = from_accumulator<T>(first);
-          if (right) out[1] = from_accumulator<T>(second);
+          if (in && left) out[0] = from_accumulator<T>(first);
+          if (in && right) out[1] = from_accumulator<T>(second);
         }
         above = row;
       }
@@ -402,17 +398,18 @@ struct CellTile {
       const auto take = [&](const Row& from, int j, int tap) {
         if (from.tap[j] == tap) sum += from.value[j];
       };
+      const int width = p.width.kernel;
       if (a == 0) {
-        if (b == 0) take(above, 1, 2 * 16 + 2);
-        take(above, 0, 2 * 16 + b);
+        if (b == 0) take(above, 1, 2 * width + 2);
+        take(above, 0, 2 * width + b);
       }
-      if (b == 0) take(row, 1, a * 16 + 2);
-      take(row, 0, a * 16 + b);
+      if (b == 0) take(row, 1, a * width + 2);
+      take(row, 0, a * width + b);
       return sum;
     } else if (a == 0) {
       return p.height.kernel > 2 ? above.value[b] + row.value[b] : row.value[b];
     } else {
-      return p.height.kernel > 1 ? row.value[b] : Value(0);
+      return row.value[b];
     }
   }
 };
@@ -433,8 +430,8 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Launches `f` over the inputs of `planes`; false, and nothing done, where tiles do not serve.
 template <class F>
-bool by_tiles(const char* name, const PoolPlanes& planes, typename F::Element* x, cudaStream_t stream, const F& f) {
-  const BackwardTiling tiling(planes);
+bool by_tiles(const char* name, const PoolPlanes& planes, const BackwardTiling& tiling, typename F::Element* x,
+              cudaStream_t stream, const F& f) {
   const typename F::Places places(planes, tiling);
   if (places.end > BackwardTiling::kMostBytes || tiling.blocks > INT32_MAX) return false;
   launch(name, tile_backward_kernel<F>, static_cast<unsigned>(tiling.blocks), kThreads,
@@ -445,16 +442,20 @@ bool by_tiles(const char* name, const PoolPlanes& planes, typename F::Element* x
 template <class T>
 bool maxima_by_tiles(const char* name, const PoolPlanes& planes, T* x, cudaStream_t stream, const T* g,
                      const uint8_t* offsets) {
+  const BackwardTiling tiling(planes);
   if (CellTile<T, true>::serves(planes)) {
-    return by_tiles(name, planes, x, stream, CellTile<T, true>(planes, g, offsets));
+    return by_tiles(name, planes, tiling, x, stream, CellTile<T, true>(planes, tiling, g, offsets));
   }
-  return by_tiles(name, planes, x, stream, MaximumTile<T>{g, offsets});
+  return by_tiles(name, planes, tiling, x, stream, MaximumTile<T>{g, offsets});
 }
 
 template <class T>
 bool averages_by_tiles(const char* name, const PoolPlanes& planes, T* x, cudaStream_t stream, const T* g) {
-  if (CellTile<T, false>::serves(planes)) return by_tiles(name, planes, x, stream, CellTile<T, false>(planes, g));
-  return AverageTile<T>::serves(planes) && by_tiles(name, planes, x, stream, AverageTile<T>(planes, g));
+  const BackwardTiling tiling(planes);
+  if (CellTile<T, false>::serves(planes)) {
+    return by_tiles(name, planes, tiling, x, stream, CellTile<T, false>(planes, tiling, g));
+  }
+  return AverageTile<T>::serves(planes) && by_tiles(name, planes, tiling, x, stream, AverageTile<T>(planes, g));
 }
 
 template <class T, class Offset>
