@@ -45,10 +45,11 @@ struct ClusterSums {
 };
 
 /// Sums of `own` over all threads of the `blocks` blocks of a cluster, of which this is `rank`, in a fixed order, for
-/// thread 0 of each; the others get parts of them. All have called arrive_in_cluster() before if there are several.
-template <int kThreads, int kCount>
+/// thread 0 of each; the others get parts of them. All have called arrive_in_cluster() before if there are several;
+/// then `send`() may write to other blocks, which have it afterwards.
+template <int kThreads, int kCount, class Send>
 __device__ __forceinline__ void sum_in_cluster(int blocks, int rank, double (&own)[kCount],
-                                               ClusterSums<kThreads, kCount>& shared) {
+                                               ClusterSums<kThreads, kCount>& shared, Send send) {
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int mask = 1; mask < 32; mask *= 2) {
@@ -68,6 +69,7 @@ __device__ __forceinline__ void sum_in_cluster(int blocks, int rank, double (&ow
   }
   if (blocks == 1) return;
   wait_for_cluster();
+  send();
   if (thread == 0) {
     for (int block = 0; block < blocks; ++block) {
 #pragma unroll

@@ -3,7 +3,6 @@
 #include <halo/ops/norm_backend.h>
 
 #include "../reduce/fold_runs.cuh"
-#include "../runtime/traits.h"
 #include "gradient_sums.cuh"
 #include "planes.cuh"
 #include "rows.h"
@@ -217,29 +216,32 @@ struct Backward {
     launch(name, channel_kernel<ChannelGradients<T>>, map_blocks(channels * Teams::kWarp), kMapThreads, 0,
            scope.stream(), channels, f);
   }
-  /// All but the gradients of weight and bias, each row read once; false, and nothing done, where shared memory has no
-  /// room for two blocks, blocks would not fill the GPU, or planes are not worth a warp.
+  /// All but the gradients of weight and bias, each row read once; false, and nothing done, where that does not serve.
   bool by_whole_rows(const RowNormProblem& p) const {
-    constexpr int64_t kFewBlocks = 96, kShortPlane = 64;
-    const DeviceTraits& traits = device_traits(x.device().index);
-    if (p.positions < kShortPlane || p.length() > (int64_t{1} << 28)) return false;
-    WholeRows<T> rows{.x = x.data<T>(),
-                      .g = g.data<T>(),
-                      .weight = data_or_null<T>(weight),
-                      .mean = mean.data<Value>(),
-                      .rstd = rstd.data<Value>(),
-                      .dx = data_or_null<T>(grads.x),
-                      .sums = sums,
-                      .slopes = slopes};
-    rows.cut(p.channels_per_row, p.positions, traits.is_hopper());
-    rows.packs = is_aligned<T, kWide<T>>(rows.x) && is_aligned<T, kWide<T>>(rows.g) &&
-                 (rows.dx == nullptr || is_aligned<T, kWide<T>>(rows.dx));
-    const int64_t blocks = p.rows * rows.parts;
-    if (blocks < kFewBlocks || blocks > INT32_MAX || rows.bytes() > traits.block_memory / 2) return false;
+    using Rows = WholeRows<T>;
+    const auto parts = RowParts::of<T>(p, 2, x.device().index);
+    if (!parts) return false;
+    const int64_t planes_each = parts->room(kWide<T>) / p.positions + 2;
+    if (planes_each > Rows::kThreads) return false;
+    const T *const in = x.data<T>(), *const up = g.data<T>();
+    T* const out = data_or_null<T>(grads.x);
+    const Rows rows{.rows = *parts,
+                    .positions = planes.positions,
+                    .channels = planes.channels,
+                    .planes = static_cast<int>(planes_each),
+                    .warps = planes_each < 2 * Rows::kWarps ? Rows::kWarps : 1,
+                    .packs = is_aligned<T, kWide<T>>(in) && is_aligned<T, kWide<T>>(up) && is_aligned<T, kWide<T>>(out),
+                    .x = in,
+                    .g = up,
+                    .weight = data_or_null<T>(weight),
+                    .mean = mean.data<Value>(),
+                    .rstd = rstd.data<Value>(),
+                    .dx = out,
+                    .sums = sums,
+                    .slopes = slopes};
     const DeviceScope scope(x.device());
-    launch_with({.cluster = static_cast<unsigned>(rows.parts)}, name, whole_row_backward_kernel<T>,
-                static_cast<unsigned>(blocks), WholeRows<T>::kThreads, rows.bytes(), scope.stream(), rows,
-                planes.channels);
+    launch_with({.cluster = static_cast<unsigned>(parts->parts)}, name, whole_row_backward_kernel<T>,
+                static_cast<unsigned>(p.rows * parts->parts), Rows::kThreads, rows.bytes(), scope.stream(), rows);
     return true;
   }
   void write_input() const {

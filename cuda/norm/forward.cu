@@ -2,14 +2,12 @@
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
-#include <optional>
-
 #include "../device/cluster.cuh"
 #include "../device/stage_run.cuh"
 #include "../reduce/fold_runs.cuh"
 #include "../reduce/moments.cuh"
-#include "../runtime/traits.h"
 #include "planes.cuh"
+#include "row_parts.h"
 #include "rows.h"
 
 namespace halo::cuda {
@@ -123,25 +121,6 @@ void normalise(const char* name, const NormPlanes& planes, const Statistics<T>& 
 
 constexpr int kRowThreads = 256;
 
-/// How rows are cut: `parts` neighbouring blocks, a cluster, share one, and each has `share` elements, whole packs.
-struct RowParts {
-  static constexpr int64_t kBytes =
-      37000;  ///< of a part; six fit beside each other, and one computes while others load
-  int64_t length;
-  int parts = 1, share;
-
-  RowParts(int64_t length_of, std::size_t element, bool clusters) : length(length_of) {
-    const auto bytes = length * static_cast<int64_t>(element), pack = int64_t{16} / static_cast<int64_t>(element);
-    while (clusters && parts < device::kMostInCluster && bytes > parts * kBytes) parts *= 2;
-    share = static_cast<int>((length / parts + pack) / pack * pack);
-  }
-  /// Of shared memory.
-  template <class T>
-  std::size_t bytes() const {
-    return device::staged_bytes<T>(share + kWide<T>);
-  }
-};
-
 /// A row is read once, into its blocks' shared memory: its statistics, then y, a stretch a warp.
 template <class T>
 __global__ void __launch_bounds__(kRowThreads, 5)
@@ -155,9 +134,7 @@ __global__ void __launch_bounds__(kRowThreads, 5)
   if (rows.parts > 1) device::arrive_in_cluster();
   const int thread = static_cast<int>(threadIdx.x), part = static_cast<int>(blockIdx.x) % rows.parts;
   const int64_t row = static_cast<int>(blockIdx.x) / rows.parts, row_begin = row * rows.length;
-  const int64_t row_end = row_begin + rows.length, cut = (row_begin & ~int64_t{kSize - 1}) + int64_t{part} * rows.share;
-  const int64_t begin = part == 0 ? row_begin : cut;
-  const int64_t end = part + 1 == rows.parts ? row_end : cut + rows.share;
+  const int64_t begin = rows.begin<kSize>(row_begin, part), end = rows.begin<kSize>(row_begin, part + 1);
   const T* const x =
       device::stage_run<kRowThreads>(staged, take.x + begin, static_cast<int>(end - begin)) - begin;  // as in memory
   auto sums = take.start(row, row_begin);
@@ -182,7 +159,7 @@ __global__ void __launch_bounds__(kRowThreads, 5)
   }
   if (thread < piece.edges) take.add(sums, 0, x[piece.edge(thread)]);
   double own[] = {sums.sum, sums.squares};
-  device::sum_in_cluster(rows.parts, part, own, shared);
+  device::sum_in_cluster(rows.parts, part, own, shared, [] {});
   if (thread == 0) {
     const Moments all{sums.shift, own[0], own[1]};
     of_row = take.statistic(all);
@@ -199,21 +176,6 @@ __global__ void __launch_bounds__(kRowThreads, 5)
     map_piece<2>(RunPiece::of<kSize>(at, min(at + left, stop)), thread % Teams::kWarp, Teams::kWarp, packs,
                  f.plane(plane, statistic), y, x);
   }
-}
-
-/// How rows are cut for whole_row_kernel; nothing unless its blocks fill the GPU, planes are worth a warp, and shared
-/// memory has room for two.
-template <class T>
-std::optional<RowParts> whole_rows(const RowNormProblem& p, int device) {
-  constexpr int64_t kFewBlocks = 96, kShortPlane = 64;
-  const DeviceTraits& traits = device_traits(device);
-  if (p.positions < kShortPlane || p.length() > (int64_t{1} << 28)) return std::nullopt;
-  const RowParts parts(p.length(), sizeof(T), traits.is_hopper());
-  const int64_t blocks = p.rows * parts.parts;
-  if (blocks < kFewBlocks || blocks > INT32_MAX || parts.template bytes<T>() > traits.block_memory / 2) {
-    return std::nullopt;
-  }
-  return parts;
 }
 
 template <class T>
@@ -286,14 +248,15 @@ void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tens
                               result.rstd.data<Value>(),
                               static_cast<double>(problem.length()),
                               problem.eps};
-    if (const auto parts = whole_rows<T>(problem, x.device().index)) {
+    if (const auto parts = RowParts::of<T>(problem, 1, x.device().index)) {
       const bool packs = is_aligned<T, kWide<T>>(f.x) && is_aligned<T, kWide<T>>(result.y.data<T>());
       const NormPlanes planes(problem);
       const Normalise<T> normalise{planes, statistics.data, data_or_null<T>(weight), data_or_null<T>(bias)};
       const DeviceScope scope(x.device());
       return launch_with({.cluster = static_cast<unsigned>(parts->parts)}, "row_norm", whole_row_kernel<T>,
-                         static_cast<unsigned>(problem.rows * parts->parts), kRowThreads, parts->template bytes<T>(),
-                         scope.stream(), f, normalise, planes.positions, *parts, packs, result.y.data<T>());
+                         static_cast<unsigned>(problem.rows * parts->parts), kRowThreads,
+                         device::staged_bytes<T>(parts->room(kWide<T>)), scope.stream(), f, normalise, planes.positions,
+                         *parts, packs, result.y.data<T>());
     }
     fold_runs("row_norm", x.device(), {problem.rows, problem.length()}, {problem.length(), 1}, 1, f);
     normalise<T>("row_norm", NormPlanes(problem), statistics, x, weight, bias, result.y);

@@ -31,21 +31,22 @@ int cells_of(const PoolPlaneAxis& a) { return cell_of(a, a.input - 1) - cell_of(
 
 /// How blocks cut planes: so many cells of rows, of one plane unless it fits whole.
 struct BackwardTiling {
-  static constexpr int64_t kInputs = 6144, kMostBytes = 96 * 1024;
-  int planes = 1, cells;  ///< of a tile
-  int rows;               ///< of inputs, at most
-  int window_rows;        ///< over them, at most
-  int first_cell, reach;  ///< of a plane; of its height
+  static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;  ///< of inputs; of all in shared memory
+  int planes = 1, cells;                                                ///< of a tile
+  int rows;                                                             ///< of inputs, at most
+  int window_rows;                                                      ///< over them, at most
+  int first_cell, reach;                                                ///< of a plane; of its height
   FastDivide by_tiles, by_columns, by_kernel, by_phase_rows, by_phase_columns;
   int64_t blocks;
 
-  explicit BackwardTiling(const PoolPlanes& p) {
+  BackwardTiling(const PoolPlanes& p, std::size_t element) {
+    const int64_t most = kBytes / static_cast<int64_t>(element);
     const PoolPlaneAxis& a = p.height;
     first_cell = cell_of(a, 0);
     reach = reach_of(a);
     const int all = cells_of(a);
-    cells = static_cast<int>(std::clamp<int64_t>(kInputs / (int64_t{p.width.input} * a.stride), 1, all));
-    if (cells == all) planes = static_cast<int>(std::clamp<int64_t>(kInputs / p.inputs(), 1, 64));
+    cells = static_cast<int>(std::clamp<int64_t>(most / (int64_t{p.width.input} * a.stride), 1, all));
+    if (cells == all) planes = static_cast<int>(std::clamp<int64_t>(most / p.inputs(), 1, 64));
     rows = std::min(cells * a.stride, a.input);
     window_rows = planes > 1 ? a.output : std::min(cells + reach_of(a) - 1, a.output);
     by_columns = FastDivide(static_cast<uint32_t>(p.width.input));
@@ -442,7 +443,7 @@ bool by_tiles(const char* name, const PoolPlanes& planes, const BackwardTiling& 
 template <class T>
 bool maxima_by_tiles(const char* name, const PoolPlanes& planes, T* x, cudaStream_t stream, const T* g,
                      const uint8_t* offsets) {
-  const BackwardTiling tiling(planes);
+  const BackwardTiling tiling(planes, sizeof(T));
   if (CellTile<T, true>::serves(planes)) {
     return by_tiles(name, planes, tiling, x, stream, CellTile<T, true>(planes, tiling, g, offsets));
   }
@@ -451,7 +452,7 @@ bool maxima_by_tiles(const char* name, const PoolPlanes& planes, T* x, cudaStrea
 
 template <class T>
 bool averages_by_tiles(const char* name, const PoolPlanes& planes, T* x, cudaStream_t stream, const T* g) {
-  const BackwardTiling tiling(planes);
+  const BackwardTiling tiling(planes, sizeof(T));
   if (CellTile<T, false>::serves(planes)) {
     return by_tiles(name, planes, tiling, x, stream, CellTile<T, false>(planes, tiling, g));
   }

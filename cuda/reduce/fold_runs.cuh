@@ -290,7 +290,8 @@ inline RunDivision divide_runs(const StridedLoop<1>& outer, const StridedLoop<1>
   while (teams.depth / work.piece_depth > work.all_pieces) work.piece_depth *= 2;
   work.pieces = Divide(pieces, work.all_pieces);
   const int64_t at_once = teams.depth / work.piece_depth;
-  work.parts = std::clamp<int64_t>(work.all_pieces / at_once, 1, work.parts);
+  // Twice as long as others, so that less of their time passes before the first packs are there.
+  work.parts = std::clamp<int64_t>(work.all_pieces / at_once, 1, std::max<int64_t>(work.parts / 2, 1));
   return work;
 }
 
