@@ -3,13 +3,12 @@
 // the order of the sums is fixed.
 #include <halo/ops/pool_backend.h>
 
-#include <algorithm>
-
 #include "../device/map.cuh"
 #include "../device/number.cuh"
 #include "../device/stage_run.cuh"
+#include "backward_tile.cuh"
+#include "cell_tile.cuh"
 #include "dispatch.h"
-#include "plane.h"
 #include "sizes.cuh"
 
 namespace halo::cuda {
@@ -19,88 +18,7 @@ using device::Accumulator;
 using device::from_accumulator;
 using device::to_accumulator;
 
-constexpr int kThreads = 256;
-
-/// Windows over one input of an axis, at most.
-HALO_HOST_DEVICE int reach_of(const PoolPlaneAxis& a) { return (a.kernel + a.stride - 1) / a.stride; }
-
-/// The inputs of an axis that lie in the same place to the windows' starts are a cell, `stride` of them: window s
-/// starts at cell s, and the windows over an input of that cell are s, s - 1, ...
-HALO_HOST_DEVICE int cell_of(const PoolPlaneAxis& a, int i) { return (i + a.before) / a.stride; }
-int cells_of(const PoolPlaneAxis& a) { return cell_of(a, a.input - 1) - cell_of(a, 0) + 1; }
-
-/// How blocks cut planes: so many cells of rows, of one plane unless it fits whole.
-struct BackwardTiling {
-  static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;  ///< of inputs; of all in shared memory
-  int planes = 1, cells;                                                ///< of a tile
-  int rows;                                                             ///< of inputs, at most
-  int window_rows;                                                      ///< over them, at most
-  int first_cell, reach;                                                ///< of a plane; of its height
-  FastDivide by_tiles, by_columns, by_kernel, by_phase_rows, by_phase_columns;
-  int64_t blocks;
-
-  BackwardTiling(const PoolPlanes& p, std::size_t element) {
-    const int64_t most = kBytes / static_cast<int64_t>(element);
-    const PoolPlaneAxis& a = p.height;
-    first_cell = cell_of(a, 0);
-    reach = reach_of(a);
-    const int all = cells_of(a);
-    cells = static_cast<int>(std::clamp<int64_t>(most / (int64_t{p.width.input} * a.stride), 1, all));
-    if (cells == all) planes = static_cast<int>(std::clamp<int64_t>(most / p.inputs(), 1, 64));
-    rows = std::min(cells * a.stride, a.input);
-    window_rows = planes > 1 ? a.output : std::min(cells + reach_of(a) - 1, a.output);
-    by_columns = FastDivide(static_cast<uint32_t>(p.width.input));
-    by_kernel = FastDivide(static_cast<uint32_t>(p.width.kernel));
-    const auto phase = [](int windows, int reach) {
-      return FastDivide(static_cast<uint32_t>((windows + reach - 1) / reach));
-    };
-    by_phase_rows = phase(window_rows, reach_of(a));
-    by_phase_columns = phase(p.width.output, reach_of(p.width));
-    const int64_t down = (all + cells - 1) / cells;
-    blocks = (p.planes + planes - 1) / planes * down;
-    by_tiles = FastDivide(static_cast<uint32_t>(down));
-  }
-  int64_t inputs(const PoolPlanes& p) const { return int64_t{planes} * rows * p.width.input; }
-  int64_t outputs(const PoolPlanes& p) const { return int64_t{planes} * window_rows * p.width.output; }
-};
-
-/// Shared memory, taken piece by piece.
-class SharedPieces {
- public:
-  int take(int64_t bytes) {
-    const int64_t at = end_;
-    end_ = std::min((at + bytes + 15) / 16 * 16, kMost);
-    return static_cast<int>(at);
-  }
-  int end() const { return static_cast<int>(end_); }
-
- private:
-  static constexpr int64_t kMost = 1 << 30;  // more than there is
-  int64_t end_ = 0;
-};
-
-/// What a block works on: rows top ... top + rows - 1, from cell `cell` on, of `planes` planes.
-struct BackwardTile {
-  int64_t first_plane;
-  int planes, cell, top, rows;
-  int first_window, window_rows;  ///< the windows over them
-  __device__ BackwardTile(const PoolPlanes& p, const BackwardTiling& t) {
-    uint32_t down;
-    first_plane = int64_t{t.by_tiles.divide(blockIdx.x, down)} * t.planes;
-    cell = static_cast<int>(down) * t.cells + t.first_cell;
-    planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
-    top = max(p.height.start(cell), 0);
-    rows = min(p.height.start(cell + t.cells), p.height.input) - top;
-    const bool whole = t.planes > 1;
-    first_window = whole ? 0 : max(cell - t.reach + 1, 0);
-    window_rows = whole ? p.height.output : max(min(cell + t.cells, p.height.output) - first_window, 0);
-  }
-  /// Its first window, counted over all, and how many there are.
-  __device__ int64_t begin(const PoolPlanes& p) const {
-    return first_plane * p.outputs() + first_window * p.width.output;
-  }
-  __device__ int count(const PoolPlanes& p) const { return planes * window_rows * p.width.output; }
-};
+constexpr int kThreads = BackwardTiling::kThreads;
 
 /// Maxima: each window's gradient is added where its maximum was. Windows so far apart that they do not meet go
 /// together, a phase.
@@ -267,150 +185,6 @@ struct AverageTile {
           if (static_cast<unsigned>(to) < static_cast<unsigned>(tile.rows)) *out = from_accumulator<T>(sum);
         }
       }
-    }
-  }
-};
-
-/// Windows of two or three inputs, two apart, on both axes: a thread marches down the cells of two by two inputs, over
-/// which there are four windows.
-template <class T, bool kMaximum>
-struct CellTile {
-  using Element = T;
-  using Value = Accumulator<T>;
-  using Image = T;
-  const T* g;
-  const uint8_t* offsets;  ///< of maxima
-  int first_cell, across;  ///< of a row
-  int groups, each;        ///< a thread has up to `each` cells of a column, of which there are so many groups
-  FastDivide by_across, by_groups;
-
-  CellTile(const PoolPlanes& p, const BackwardTiling& t, const T* gradient, const uint8_t* offsets_of = nullptr)
-      : g(gradient),
-        offsets(offsets_of),
-        first_cell(cell_of(p.width, 0)),
-        across(cells_of(p.width)),
-        groups(std::clamp(kThreads / (t.planes * across), 1, t.cells)),
-        each((t.cells + groups - 1) / groups),
-        by_across(static_cast<uint32_t>(across)),
-        by_groups(static_cast<uint32_t>(groups)) {}
-  static bool serves(const PoolPlanes& p) {
-    const auto narrow = [](const PoolPlaneAxis& a) { return a.stride == 2 && (a.kernel == 2 || a.kernel == 3); };
-    return narrow(p.height) && narrow(p.width);
-  }
-
-  struct Places {
-    int image, g, offsets, shares, end;
-    Places(const PoolPlanes& p, const BackwardTiling& t) {
-      SharedPieces pieces;
-      image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p))));
-      g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
-      offsets = pieces.take(kMaximum ? static_cast<int64_t>(device::staged_bytes<uint8_t>(t.outputs(p))) : 0);
-      shares = pieces.take(kMaximum ? 0 : static_cast<int64_t>(sizeof(Value)) * t.window_rows);
-      end = pieces.end();
-    }
-  };
-
-  /// What a row of windows gives a cell: averages, sums for its columns; maxima, gradients and taps of both windows.
-  struct Row {
-    Value value[2];
-    int tap[kMaximum ? 2 : 1];
-  };
-
-  __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
-                       const Places& places, Image* image) const {
-    const int thread = static_cast<int>(threadIdx.x);
-    const T* const up = device::stage_run<kThreads>(shared + places.g, g + tile.begin(p), tile.count(p));
-    const uint8_t* taps = nullptr;
-    auto* const row_shares = reinterpret_cast<Value*>(shared + places.shares);
-    if constexpr (kMaximum) {
-      taps = device::stage_run<kThreads>(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
-    } else {
-#pragma unroll 1
-      for (int i = thread; i < tile.window_rows; i += kThreads) {
-        row_shares[i] = share(p, p.height, tile.first_window + i, true);
-      }
-    }
-    device::copy_async_wait_all();
-    __syncthreads();
-    const int pitch = p.width.output;
-    for (int unit = thread; unit < tile.planes * groups * across; unit += kThreads) {
-      uint32_t own, group;
-      const int plane = static_cast<int>(by_groups.divide(by_across.divide(static_cast<uint32_t>(unit), own), group));
-      const int begin = static_cast<int>(group) * each, window = first_cell + static_cast<int>(own);
-      const bool has[] = {window<pitch, p.width.kernel> 2 &&
-                          static_cast<unsigned>(window - 1) < static_cast<unsigned>(pitch)};
-      Value column_share[] = {0, 0};
-      if constexpr (!kMaximum) {
-        for (int j = 0; j < 2; ++j) {
-          if (has[j]) column_share[j] = share(p, p.width, window - j, false);
-        }
-      }
-      int row_at = tile.cell + begin - 1 - tile.first_window;  // of those staged
-      int at = (plane * tile.window_rows + row_at) * pitch + window;
-      const auto next = [&] {
-        Row row{};
-        const bool there = static_cast<unsigned>(row_at) < static_cast<unsigned>(tile.window_rows);
-        if constexpr (kMaximum) {
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            row.tap[j] = there && has[j] ? taps[at - j] : -1;
-            row.value[j] = there && has[j] ? to_accumulator(up[at - j]) : Value(0);
-          }
-        } else if (there) {
-          const Value value = has[0] ? to_accumulator(up[at]) * column_share[0] : Value(0);
-          const Value before = has[1] ? to_accumulator(up[at - 1]) * column_share[1] : Value(0);
-          row.value[0] = (before + value) * row_shares[row_at];
-          row.value[1] = value * row_shares[row_at];
-        }
-        at += pitch;
-        ++row_at;
-        return row;
-      };
-      const int column = p.width.start(window), end = min(begin + each, t.cells);
-      const bool left = column >= 0, right = column + 1 < p.width.input;
-      int to = p.height.start(tile.cell + begin) - tile.top;
-      T* out = image + (plane * tile.rows + to) * p.width.input + column;
-      Row above = next();
-#pragma unroll 2
-      for (int k = begin; k < end; ++k) {
-        const Row row = next();
-#pragma unroll
-        for (int a = 0; a < 2; ++a, ++to, out += p.width.input) {
-          const bool in = static_cast<unsigned>(to) < static_cast<unsigned>(tile.rows);
-          const Value first = of_cell(p, above, row, a, 0), second = of_cell(p, above, row, a, 1);
-          if (in && left) out[0] = from_accumulator<T>(first);
-          if (in && right) out[1] = from_accumulator<T>(second);
-        }
-        above = row;
-      }
-    }
-  }
-
- private:
-  /// Of a window's average, of one axis; `all`: what is divided by a given number.
-  __device__ static Value share(const PoolPlanes& p, const PoolPlaneAxis& a, int window, bool all) {
-    if (p.divisor_override != 0) return all ? Value(1) / static_cast<Value>(p.divisor_override) : Value(1);
-    return Value(1) / static_cast<Value>(a.count(a.start(window), p.count_include_pad));
-  }
-  /// The gradient of the input in row a and column b of a cell, under two rows of windows.
-  __device__ __forceinline__ static Value of_cell(const PoolPlanes& p, const Row& above, const Row& row, int a, int b) {
-    if constexpr (kMaximum) {
-      Value sum = 0;
-      const auto take = [&](const Row& from, int j, int tap) {
-        if (from.tap[j] == tap) sum += from.value[j];
-      };
-      const int width = p.width.kernel;
-      if (a == 0) {
-        if (b == 0) take(above, 1, 2 * width + 2);
-        take(above, 0, 2 * width + b);
-      }
-      if (b == 0) take(row, 1, a * width + 2);
-      take(row, 0, a * width + b);
-      return sum;
-    } else if (a == 0) {
-      return p.height.kernel > 2 ? above.value[b] + row.value[b] : row.value[b];
-    } else {
-      return row.value[b];
     }
   }
 };

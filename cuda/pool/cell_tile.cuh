@@ -1,0 +1,155 @@
+// Backward of the usual poolings.
+#pragma once
+
+#include "../device/number.cuh"
+#include "../device/stage_run.cuh"
+#include "backward_tile.cuh"
+
+namespace halo::cuda {
+
+/// Windows of two or three inputs, two apart, on both axes: a thread marches down the cells of two by two inputs, over
+/// which there are four windows.
+template <class T, bool kMaximum>
+struct CellTile {
+  using Element = T;
+  using Value = device::Accumulator<T>;
+  using Image = T;
+  static constexpr int kThreads = BackwardTiling::kThreads;
+  const T* g;
+  const uint8_t* offsets;  ///< of maxima
+  int first_cell, across;  ///< of a row
+  int groups, each;        ///< a thread has up to `each` cells of a column, of which there are so many groups
+  FastDivide by_across, by_groups;
+
+  CellTile(const PoolPlanes& p, const BackwardTiling& t, const T* gradient, const uint8_t* offsets_of = nullptr)
+      : g(gradient),
+        offsets(offsets_of),
+        first_cell(cell_of(p.width, 0)),
+        across(cells_of(p.width)),
+        groups(std::clamp(kThreads / (t.planes * across), 1, t.cells)),
+        each((t.cells + groups - 1) / groups),
+        by_across(static_cast<uint32_t>(across)),
+        by_groups(static_cast<uint32_t>(groups)) {}
+  static bool serves(const PoolPlanes& p) {
+    const auto narrow = [](const PoolPlaneAxis& a) { return a.stride == 2 && (a.kernel == 2 || a.kernel == 3); };
+    return narrow(p.height) && narrow(p.width);
+  }
+
+  struct Places {
+    int image, g, offsets, shares, end;
+    Places(const PoolPlanes& p, const BackwardTiling& t) {
+      SharedPieces pieces;
+      image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p))));
+      g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
+      offsets = pieces.take(kMaximum ? static_cast<int64_t>(device::staged_bytes<uint8_t>(t.outputs(p))) : 0);
+      shares = pieces.take(kMaximum ? 0 : static_cast<int64_t>(sizeof(Value)) * t.window_rows);
+      end = pieces.end();
+    }
+  };
+
+  /// What a row of windows gives a cell: averages, sums for its columns; maxima, gradients and taps of both windows.
+  struct Row {
+    Value value[2];
+    int tap[kMaximum ? 2 : 1];
+  };
+
+  __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
+                       const Places& places, Image* image) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    const T* const up = device::stage_run<kThreads>(shared + places.g, g + tile.begin(p), tile.count(p));
+    const uint8_t* taps = nullptr;
+    auto* const row_shares = reinterpret_cast<Value*>(shared + places.shares);
+    if constexpr (kMaximum) {
+      taps = device::stage_run<kThreads>(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
+    } else {
+#pragma unroll 1
+      for (int i = thread; i < tile.window_rows; i += kThreads) {
+        row_shares[i] = share(p, p.height, tile.first_window + i, true);
+      }
+    }
+    device::copy_async_wait_all();
+    __syncthreads();
+    const int pitch = p.width.output;
+    for (int unit = thread; unit < tile.planes * groups * across; unit += kThreads) {
+      uint32_t own, group;
+      const int plane = static_cast<int>(by_groups.divide(by_across.divide(static_cast<uint32_t>(unit), own), group));
+      const int begin = static_cast<int>(group) * each, window = first_cell + static_cast<int>(own);
+      const bool has[] = {window<pitch, p.width.kernel> 2 &&
+                          static_cast<unsigned>(window - 1) < static_cast<unsigned>(pitch)};
+      Value column_share[] = {0, 0};
+      if constexpr (!kMaximum) {
+        for (int j = 0; j < 2; ++j) {
+          if (has[j]) column_share[j] = share(p, p.width, window - j, false);
+        }
+      }
+      int row_at = tile.cell + begin - 1 - tile.first_window;  // of those staged
+      int at = (plane * tile.window_rows + row_at) * pitch + window;
+      const auto next = [&] {
+        Row row{};
+        const bool there = static_cast<unsigned>(row_at) < static_cast<unsigned>(tile.window_rows);
+        if constexpr (kMaximum) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            row.tap[j] = there && has[j] ? taps[at - j] : -1;
+            row.value[j] = there && has[j] ? device::to_accumulator(up[at - j]) : Value(0);
+          }
+        } else if (there) {
+          const Value value = has[0] ? device::to_accumulator(up[at]) * column_share[0] : Value(0);
+          const Value before = has[1] ? device::to_accumulator(up[at - 1]) * column_share[1] : Value(0);
+          row.value[0] = (before + value) * row_shares[row_at];
+          row.value[1] = value * row_shares[row_at];
+        }
+        at += pitch;
+        ++row_at;
+        return row;
+      };
+      const int column = p.width.start(window), end = min(begin + each, t.cells);
+      const bool left = column >= 0, right = column + 1 < p.width.input;
+      int to = p.height.start(tile.cell + begin) - tile.top;
+      T* out = image + (plane * tile.rows + to) * p.width.input + column;
+      Row above = next();
+#pragma unroll 2
+      for (int k = begin; k < end; ++k) {
+        const Row row = next();
+#pragma unroll
+        for (int a = 0; a < 2; ++a, ++to, out += p.width.input) {
+          const bool in = static_cast<unsigned>(to) < static_cast<unsigned>(tile.rows);
+          const Value first = of_cell(p, above, row, a, 0), second = of_cell(p, above, row, a, 1);
+          if (in && left) out[0] = device::from_accumulator<T>(first);
+          if (in && right) out[1] = device::from_accumulator<T>(second);
+        }
+        above = row;
+      }
+    }
+  }
+
+ private:
+  /// Of a window's average, of one axis; `all`: what is divided by a given number.
+  __device__ static Value share(const PoolPlanes& p, const PoolPlaneAxis& a, int window, bool all) {
+    if (p.divisor_override != 0) return all ? Value(1) / static_cast<Value>(p.divisor_override) : Value(1);
+    return Value(1) / static_cast<Value>(a.count(a.start(window), p.count_include_pad));
+  }
+  /// The gradient of the input in row a and column b of a cell, under two rows of windows.
+  __device__ __forceinline__ static Value of_cell(const PoolPlanes& p, const Row& above, const Row& row, int a, int b) {
+    if constexpr (kMaximum) {
+      Value sum = 0;
+      const auto take = [&](const Row& from, int j, int tap) {
+        if (from.tap[j] == tap) sum += from.value[j];
+      };
+      const int width = p.width.kernel;
+      if (a == 0) {
+        if (b == 0) take(above, 1, 2 * width + 2);
+        take(above, 0, 2 * width + b);
+      }
+      if (b == 0) take(row, 1, a * width + 2);
+      take(row, 0, a * width + b);
+      return sum;
+    } else if (a == 0) {
+      return p.height.kernel > 2 ? above.value[b] + row.value[b] : row.value[b];
+    } else {
+      return row.value[b];
+    }
+  }
+};
+
+}  // namespace halo::cuda
