@@ -32,7 +32,9 @@ TEST_F(Gpu, RowsOfEveryLength) {
 }
 
 TEST_F(Gpu, NormalisationByBlocks) {
-  for (const Shape& shape : {Shape{40, 8, 23, 29}, Shape{64, 48, 11, 7}, Shape{130, 2, 1100}}) {
+  // The last three: rows that several blocks share, whose parts have several planes, two, or a part of one.
+  for (const Shape& shape : {Shape{40, 8, 23, 29}, Shape{64, 48, 11, 7}, Shape{130, 2, 1100}, Shape{25, 12, 55, 53},
+                             Shape{33, 2, 101, 97}, Shape{41, 1, 150, 151}}) {
     const Tensor x = randn(shape) + 3.0, w = randn({shape[1]}), b = randn({shape[1]});
     for (int64_t groups : {int64_t{1}, int64_t{2}, shape[1]}) {
       compare("group_norm", {x, w, b},
@@ -45,6 +47,8 @@ TEST_F(Gpu, PoolingOverTiles) {
   const std::vector<std::pair<IntList, MaxPoolOptions>> windows{{{3}, {.stride = 2}},
                                                                 {{3}, {.stride = 1, .padding = 1}},
                                                                 {{2}, {.stride = 2, .ceil_mode = true}},
+                                                                {{3, 2}, {.stride = 2, .padding = 1}},
+                                                                {{2, 3}, {.stride = 2, .ceil_mode = true}},
                                                                 {{3, 4}, {.stride = {1, 2}, .padding = {1, 2}}},
                                                                 {{5, 2}, {.stride = {7, 1}}}};
   for (const Shape& shape : {Shape{2, 3, 150, 141}, Shape{70, 2, 5, 6}, Shape{1, 1, 3, 2503}}) {
