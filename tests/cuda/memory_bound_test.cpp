@@ -37,6 +37,7 @@ TEST_F(Gpu, NormalisationByBlocks) {
                              Shape{33, 2, 101, 97}, Shape{41, 1, 150, 151}}) {
     const Tensor x = randn(shape) + 3.0, w = randn({shape[1]}), b = randn({shape[1]});
     for (int64_t groups : {int64_t{1}, int64_t{2}, shape[1]}) {
+      if (shape[1] % groups != 0) continue;
       compare("group_norm", {x, w, b},
               with_gradients([&](const Tensors& t) { return group_norm(t[0], groups, t[1], t[2]); }), {4e-6, 1e-12});
     }
