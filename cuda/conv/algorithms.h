@@ -13,6 +13,7 @@ extern const Algorithm kDenseWeight;       ///< dense_weight.cu: weight gradient
 extern const Algorithm kPortable;          ///< portable.cu: all passes on any tensor cores since 8.0
 extern const Algorithm kDepthwise;         ///< depthwise.cu: unit stride, common kernels, at memory speed
 extern const Algorithm kDepthwiseHalf;     ///< depthwise_half.cu: the same for half types, on tensor cores
+extern const Algorithm kDepthwiseColumns;  ///< depthwise_columns.cu: stride 2, dilation, small images
 extern const Algorithm kDepthwiseGeneral;  ///< depthwise_general.cu: any stride, dilation, kernel, multiplier
 extern const Algorithm kSmallGroups;       ///< small_groups.cu: few channels a group, any stride and dilation
 extern const Algorithm kPhases;            ///< phases.cu: input gradients with strides, few channels a group

@@ -40,10 +40,15 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
   return static_cast<std::size_t>(problem.w_numel() * geometry.tiles) * sizeof(double);
 }
 
-/// Seen on an H200: nearly nine tenths of the copy bandwidth, or 14 TFLOP/s where the kernel has many taps.
+/// Seen on an H200: nearly nine tenths of the copy bandwidth, or 14 TFLOP/s where the kernel has many taps, or the
+/// copies of short rows one by one.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  const double launches = config.pass == ConvPass::BackwardWeight ? 2 : 1;
-  return 3e-3 * launches + std::max(problem.bytes(size_of(config.dtype)) / 3.7e9, problem.flops() / 14e9);
+  const bool weight = config.pass == ConvPass::BackwardWeight;
+  const double width = static_cast<double>(problem.kernel[2]);
+  const double rows = static_cast<double>(problem.x_numel() / problem.input[2]);
+  const double row_copies = rows * (weight ? 130e-9 + 10e-9 * width : 50e-9 + 10e-9 * width);
+  return (weight ? 9e-3 : 6e-3) + std::max({problem.bytes(size_of(config.dtype)) / 3.7e9, problem.flops() / 14e9,
+                                            march_shape(problem).march > 1 ? row_copies : 0.0});
 }
 
 template <class T>

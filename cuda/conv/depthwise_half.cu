@@ -23,6 +23,7 @@ bool supports(const ConvProblem& problem, const ConvConfig& config) {
   const bool compiled = with_march(shape.march, [](auto) {});
   if (!compiled || shape.width > kMostBandWidth || problem.x_numel() == 0 || problem.y_numel() == 0) return false;
   if (config.pass == ConvPass::BackwardWeight) {
+    if (shape.width == 1 && taps_are_compiled(shape)) return false;  // depthwise.cu is faster on a column of taps
     const int64_t splits = half_weight_geometry(problem, config.alignment).splits;
     return splits > 0 && problem.out_channels * splits < kMostBlocks &&
            problem.w_numel() * splits * int64_t{sizeof(double)} <= static_cast<int64_t>(kWorkspaceCap);
@@ -39,9 +40,18 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
          sizeof(double);
 }
 
+/// Seen on an H200: nine tenths of the copy bandwidth. Short rows and small planes fill only part of what a warp
+/// computes at once: 16 rows of kBandColumns results, or the products of 16 rows of a plane.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  const double launches = config.pass == ConvPass::BackwardWeight ? 2 : 1;
-  return 3e-3 * launches + problem.bytes(size_of(config.dtype)) / 3.8e9;
+  const double bytes = problem.bytes(size_of(config.dtype)) / 3.8e9;
+  const auto blocks = [](int64_t extent, int64_t of) { return static_cast<double>((extent + of - 1) / of); };
+  const double planes = static_cast<double>(problem.batch * problem.out_channels * problem.output[0]);
+  const bool rows_of_taps = march_shape(problem).march > 1;
+  if (config.pass == ConvPass::BackwardWeight) {
+    return 6e-3 + bytes + (rows_of_taps ? planes * (3e-6 + 0.28e-6 * static_cast<double>(problem.taps())) : 0);
+  }
+  return 4e-3 +
+         std::max(bytes, planes * 16 * blocks(problem.output[1], 16) * blocks(problem.output[2], kBandColumns) * 1e-7);
 }
 
 template <class T>

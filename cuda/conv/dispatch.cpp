@@ -15,10 +15,10 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 15> kAlgorithms{
-    &kDense,     &kDenseSmall,    &kSpread,           &kDenseWeight, &kPortable,
-    &kDepthwise, &kDepthwiseHalf, &kDepthwiseGeneral, &kSmallGroups, &kPhases,
-    &kStraight,  &kFewResults,    &kFewSources,       &kWidened,     &kDirect,
+constexpr std::array<const Algorithm*, 16> kAlgorithms{
+    &kDense,         &kDenseSmall,       &kSpread,           &kDenseWeight, &kPortable, &kDepthwise,
+    &kDepthwiseHalf, &kDepthwiseColumns, &kDepthwiseGeneral, &kSmallGroups, &kPhases,   &kStraight,
+    &kFewResults,    &kFewSources,       &kWidened,          &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.

@@ -24,6 +24,29 @@ __device__ __forceinline__ T warp_sum(T value) {
   return value;
 }
 
+/// Calls f(i, sum of values[i] over the warp) in one lane for each i. Each step leaves a lane half of the values, so
+/// that N sums take about N shuffles.
+template <int Distance = 16, int N, class F>
+__device__ __forceinline__ void for_each_warp_sum(const float (&values)[N], const F& f) {
+  if constexpr (Distance == 0) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) f(i, values[i]);
+  } else {
+    constexpr int kHalf = (N + 1) / 2;
+    const bool upper = threadIdx.x % (2 * Distance) >= Distance;
+    float sums[kHalf];
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      const float low = values[i], high = i + kHalf < N ? values[i + kHalf] : 0;
+      sums[i] = (upper ? high : low) + __shfl_xor_sync(0xffffffffu, upper ? low : high, Distance);
+    }
+    for_each_warp_sum<Distance / 2>(sums, [&](int i, float sum) {
+      const int index = upper ? i + kHalf : i;
+      if (index < N) f(index, sum);
+    });
+  }
+}
+
 /// How a kernel leaves its partial sums: [weights, splits], or [splits, weights] where kSplitsFirst; and which weight
 /// comes index-th.
 struct WeightsInOrder {

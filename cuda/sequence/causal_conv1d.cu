@@ -1,15 +1,18 @@
-// Causal depthwise convolution with a carried state. Long rows: causal_conv1d_tile.cuh. Short rows, such as the steps
-// of decoding, and a reach of thousands of positions: a thread an element, sums over the taps in the same order, weight
-// gradients as folds over batch and time (reduce/fold_runs.cuh).
+// Causal depthwise convolution with a carried state. Long rows: causal_conv1d_tile.cuh for two to four taps, else
+// causal_conv1d_wide.cuh. Short rows, such as the steps of decoding, and a reach of thousands of positions: a thread an
+// element, sums over the taps in the same order, weight gradients as folds over batch and time
+// (reduce/fold_runs.cuh).
 #include <halo/core/copy.h>
 #include <halo/ops/backend.h>
 #include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/scalar_math.h>
 
+#include <algorithm>
+
 #include "../device/map.cuh"
 #include "../reduce/fold_runs.cuh"
 #include "../runtime/data.h"
-#include "causal_conv1d_tile.cuh"
+#include "causal_conv1d_wide.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -160,10 +163,24 @@ void parameter_gradients(const CausalConv1dProblem& problem, const Operands<T>& 
   }
 }
 
+bool has_few_taps(int64_t kernel) { return kernel >= 2 && kernel <= 4; }
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Elements behind a tile that the last runs of causal_conv1d_wide.cuh read, whatever is there.
+int64_t beyond_tile(const CausalConv1dProblem& p) { return p.kernel == 1 ? 0 : 2 * causal::kRun * p.dilation; }
+
+/// Columns of a tile of that file for which the backward pass finds room in any GPU's shared memory.
+int64_t wide_columns(const CausalConv1dProblem& p, int64_t accumulator_size) {
+  const int64_t elements = (int64_t{96} << 10) / accumulator_size;
+  return (elements - 3 * p.state_length() - 2 * beyond_tile(p) - 3 * p.kernel - 128) / 2;
+}
+
 /// Whether rows are long enough for blocks of their own, and their reach fits in shared memory.
-bool is_tiled(const CausalConv1dProblem& p) {
-  constexpr int64_t kShortest = 256, kLongestReach = 2048, kMostBlocks = int64_t{1} << 30;
+bool is_tiled(const CausalConv1dProblem& p, DType dtype) {
+  constexpr int64_t kShortest = 256, kLongestReach = 2048, kLeastColumns = 1024, kMostBlocks = int64_t{1} << 30;
   return p.length >= kShortest && p.length < kMostBlocks && p.state_length() <= kLongestReach &&
+         (has_few_taps(p.kernel) || wide_columns(p, dtype == DType::Float64 ? 8 : 4) >= kLeastColumns) &&
          p.batch * p.channels * (p.length / causal::kTileThreads + 1) < kMostBlocks;
 }
 
@@ -180,37 +197,47 @@ causal::TileParams<T> tile_params(const CausalConv1dProblem& p, const CausalConv
   tile.channels = static_cast<int>(p.channels);
   tile.length = static_cast<int>(p.length);
   tile.kernel = static_cast<int>(p.kernel);
-  tile.dilation = static_cast<int>(p.dilation);
+  tile.dilation = p.kernel == 1 ? 1 : static_cast<int>(p.dilation);
   tile.reach = static_cast<int>(p.state_length());
   // Tiles of equal size but for whole rounds of the threads.
-  const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  tile.columns = static_cast<int>(
-      divide_up(divide_up(p.length, divide_up(p.length, most_columns)), causal::kTileRound) * causal::kTileRound);
+  const bool few = has_few_taps(p.kernel);
+  const int64_t round = few ? causal::kTileRound : 16;
+  if (!few) {
+    constexpr int64_t kSum = sizeof(device::Accumulator<T>), kOnce = causal::kRun * causal::kTileThreads;
+    most_columns = std::min(wide_columns(p, kSum), kOnce * (reaches == 1 ? 8 / int64_t{sizeof(T)} : 16 / kSum));
+  }
+  tile.columns = static_cast<int>(divide_up(divide_up(p.length, divide_up(p.length, most_columns)), round) * round);
   const int64_t tiles = divide_up(p.length, tile.columns);
   tile.tiles = FastDivide(static_cast<uint32_t>(tiles));
   tile.by_channel = FastDivide(static_cast<uint32_t>(p.channels));
-  tile.splits = static_cast<int>(p.batch * tiles);
+  tile.batch = static_cast<int>(p.batch);
+  // Short rows: several samples a block, two of which have room in shared memory at once, as long as there are blocks
+  // enough for every multiprocessor.
+  constexpr int64_t kSumBytes = sizeof(device::Accumulator<T>), kShortRow = 8 << 10, kBlocks = 132 * 16;
+  const bool is_short = few && tile.columns * kSumBytes <= kShortRow && tile.reach * kSumBytes <= kShortRow / 4;
+  const int64_t chunks =
+      is_short ? std::clamp(divide_up(kBlocks, p.channels * tiles), divide_up(p.batch, 8), p.batch) : p.batch;
+  tile.turns = static_cast<int>(divide_up(p.batch, chunks));
+  tile.splits = static_cast<int>(divide_up(p.batch, tile.turns) * tiles);
   tile.rows.width = tile.length;
   tile.rows.elements = p.batch * p.channels * p.length;
   tile.x_box = conv::row_box(tile.rows, 1, 1, 1, tile.columns + int64_t{reaches} * tile.reach, sizeof(T));
   tile.g_box = conv::row_box(tile.rows, 1, 1, 1, tile.columns + int64_t{tile.reach}, sizeof(T));
+  tile.by_dilation = FastDivide(static_cast<uint32_t>(tile.dilation));
+  const int beyond =
+      few ? 0 : static_cast<int>(divide_up((beyond_tile(p) + 2 * causal::kRun) * int64_t{sizeof(T)}, 16) * 16);
+  tile.x_bytes = tile.x_box.bytes + beyond;
+  tile.g_bytes = tile.g_box.bytes + beyond;
   return tile;
 }
 
-/// Shared memory for taps that are not in registers, and for what rounds beyond the row read.
-template <class T>
-std::size_t taps_bytes(const causal::TileParams<T>& tile) {
-  return static_cast<std::size_t>(tile.kernel) * sizeof(device::Accumulator<T>);
-}
-
-/// Calls f with the number of taps as a constant: 2, 3, 4, or 0 for all others.
+/// Calls f with the number of taps as a constant: 2, 3, 4.
 template <class F>
-void with_taps(int kernel, F&& f) {
+void with_few_taps(int kernel, F&& f) {
   switch (kernel) {
     case 2: return f(std::integral_constant<int, 2>{});
     case 3: return f(std::integral_constant<int, 3>{});
-    case 4: return f(std::integral_constant<int, 4>{});
-    default: return f(std::integral_constant<int, 0>{});
+    default: return f(std::integral_constant<int, 4>{});
   }
 }
 
@@ -220,9 +247,15 @@ void forward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensors
   causal::TileParams<T> tile = tile_params<T>(problem, operands, 32768 / sizeof(T), 1);
   tile.y = y.data<T>();
   const dim3 blocks(static_cast<unsigned>(int64_t{tile.splits} * tile.channels));
-  with_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
-    launch("causal_conv1d", causal::forward_kernel<T, K>, blocks, causal::kTileThreads,
-           static_cast<std::size_t>(tile.x_box.bytes) + taps_bytes<T>(tile), scope.stream(), tile);
+  const auto x_bytes = static_cast<std::size_t>(tile.x_bytes) * (tile.turns > 1 ? 2 : 1);
+  if (!has_few_taps(tile.kernel)) {
+    const std::size_t bytes = x_bytes + static_cast<std::size_t>(tile.kernel) * sizeof(device::Accumulator<T>) +
+                              static_cast<std::size_t>(tile.columns) * sizeof(T);
+    return launch("causal_conv1d", causal::wide_forward_kernel<T>, blocks, causal::kTileThreads, bytes, scope.stream(),
+                  tile);
+  }
+  with_few_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
+    launch("causal_conv1d", causal::forward_kernel<T, K>, blocks, causal::kTileThreads, x_bytes, scope.stream(), tile);
   });
 }
 
@@ -236,17 +269,24 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
   tile.g_state = data_or_null<T>(grads.final_state);
   tile.dx = data_or_null<T>(into.x);
   tile.dstate = data_or_null<T>(into.state);
-  if (sizeof(T) < sizeof(float)) tile.up_bytes = (tile.columns + tile.reach + 3) / 4 * 16;
+  if (sizeof(T) < sizeof(float)) tile.up_bytes = static_cast<int>(divide_up(tile.g_bytes, 16) * 32);
   const bool parameters = into.weight.defined() || into.bias.defined();
   const int64_t sums = problem.channels * (problem.kernel + 1);
   const Storage partials(parameters ? static_cast<std::size_t>(sums * tile.splits) * sizeof(double) : 0, device);
   tile.partials = parameters ? static_cast<double*>(partials.data()) : nullptr;
   const dim3 blocks(static_cast<unsigned>(int64_t{tile.splits} * tile.channels));
-  with_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
-    launch("causal_conv1d_backward", causal::backward_kernel<T, K>, blocks, causal::kTileThreads,
-           static_cast<std::size_t>(tile.x_box.bytes + tile.g_box.bytes + tile.up_bytes) + taps_bytes<T>(tile),
+  const auto boxes = static_cast<std::size_t>(tile.x_bytes + tile.g_bytes + tile.up_bytes) * (tile.turns > 1 ? 2 : 1);
+  if (has_few_taps(tile.kernel)) {
+    with_few_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
+      launch("causal_conv1d_backward", causal::backward_kernel<T, K>, blocks, causal::kTileThreads, boxes,
+             scope.stream(), tile);
+    });
+  } else {
+    const int sums_and_taps = tile.kernel + (tile.kernel / causal::kRun + causal::kTileWarps) * causal::kUnitSums;
+    const std::size_t bytes = boxes + static_cast<std::size_t>(sums_and_taps) * sizeof(device::Accumulator<T>);
+    launch("causal_conv1d_backward", causal::wide_backward_kernel<T>, blocks, causal::kTileThreads, bytes,
            scope.stream(), tile);
-  });
+  }
   if (!parameters) return;
   constexpr int kWarps = causal::kTileThreads / 32;
   launch("causal_conv1d_backward", causal::parameter_kernel<T>,
@@ -259,13 +299,13 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
 void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                            const CausalConv1dResult& result) {
   const int64_t numel = problem.batch * problem.channels * problem.length;
-  if (is_half(operands.x.dtype()) && !is_tiled(problem)) {
+  if (is_half(operands.x.dtype()) && !is_tiled(problem, operands.x.dtype())) {
     auto results = ops::writes(result);
     return ops::run_widened(causal_conv1d_forward, problem, operands, results);
   }
   dispatch_floating("causal_conv1d", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
     const Operands<T> p(problem, operands);
-    if (is_tiled(problem)) {
+    if (is_tiled(problem, operands.x.dtype())) {
       forward_tiled<T>(problem, operands, result.y);
     } else if constexpr (sizeof(T) >= sizeof(float)) {
       generate<true>("causal_conv1d",
@@ -281,7 +321,7 @@ void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1
 void causal_conv1d_backward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                             const CausalConv1dResult& grads, const CausalConv1dTensors& into) {
   const int64_t numel = problem.batch * problem.channels * problem.length;
-  const bool tiled = numel > 0 && is_tiled(problem);
+  const bool tiled = numel > 0 && is_tiled(problem, operands.x.dtype());
   if (is_half(operands.x.dtype())) {
     auto results = ops::writes(into);
     if (!tiled) return ops::run_widened(causal_conv1d_backward, problem, operands, grads, results);

@@ -8,12 +8,42 @@
 #include "../conv/ordered_sum.cuh"
 #include "../conv/row_box.cuh"
 #include "../device/number.cuh"
+#include "../elementwise/half_forms.cuh"
 
 namespace halo::cuda::causal {
 
 using device::Accumulator;
 using device::from_accumulator;
 using device::to_accumulator;
+
+/// 1 / (1 + exp(-x)), as exact as results of type T can tell.
+template <class T>
+__device__ __forceinline__ Accumulator<T> sigmoid(Accumulator<T> x) {
+  if constexpr (sizeof(T) < sizeof(float)) return device::quick_sigmoid(x);
+  if constexpr (sizeof(T) == sizeof(float)) return __fdividef(1, 1 + expf(-x));
+  return math::sigmoid(x);
+}
+template <class T>
+__device__ __forceinline__ Accumulator<T> silu(Accumulator<T> x) {
+  if constexpr (sizeof(T) < sizeof(float)) return x * device::quick_sigmoid(x);
+  if constexpr (sizeof(T) == sizeof(float)) return __fdividef(x, 1 + expf(-x));
+  return math::silu(x);
+}
+
+/// Of several sums at once, whose latencies then overlap: silu, and its slope.
+template <class T, int N>
+__device__ __forceinline__ void apply_silu(Accumulator<T> (&sums)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) sums[j] = silu<T>(sums[j]);
+}
+template <class T, int N>
+__device__ __forceinline__ void to_slopes(Accumulator<T> (&sums)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const Accumulator<T> s = sigmoid<T>(sums[j]);
+    sums[j] = s * (1 + sums[j] * (1 - s));
+  }
+}
 
 inline constexpr int kTileThreads = 256;
 inline constexpr int kTileSums = 4;  ///< positions a thread works on at once; columns of a tile are whole rounds
@@ -31,64 +61,119 @@ struct TileParams {
   int reach;    ///< (kernel - 1) * dilation
   int columns;  ///< of a block, a multiple of kTileRound
   FastDivide tiles, by_channel;
+  int batch;
+  int turns;   ///< samples of a block, one after the other, so that the next arrives while one is computed
   int splits;  ///< blocks a channel
   conv::RowSource rows;
   conv::RowBox x_box, g_box;
-  int up_bytes;  ///< backward of half types: for the gradients of the sums, in float32
+  int x_bytes, g_bytes;  ///< of shared memory
+  int up_bytes;          ///< backward of half types: for the gradients of the sums, in float32
+  FastDivide by_dilation;
 };
 
-/// What a block works on.
+/// What a block works on, its first sample.
 struct Tile {
-  int64_t row;  ///< batch * channels + channel
-  uint32_t batch, channel, tile;
-  int first;    ///< position
-  int columns;  ///< that exist
+  int64_t row;  ///< sample * channels + channel
+  uint32_t channel;
+  int64_t split;  ///< of the channel's blocks
+  int turns;      ///< samples that exist
+  int first;      ///< position
+  int columns;    ///< that exist
 
   template <class T>
   __device__ explicit Tile(const TileParams<T>& p) {
-    const uint32_t r = p.tiles.divide(blockIdx.x, tile);
-    row = r;
-    batch = p.by_channel.divide(r, channel);
+    uint32_t tile;
+    const uint32_t samples = p.by_channel.divide(p.tiles.divide(blockIdx.x, tile), channel);
+    const int sample = static_cast<int>(samples) * p.turns;
+    row = int64_t{sample} * p.channels + channel;
+    split = int64_t{samples} * p.tiles.divisor + tile;
+    turns = min(p.turns, p.batch - sample);
     first = static_cast<int>(tile) * p.columns;
     columns = min(p.columns, p.length - first);
   }
 };
 
-/// The taps of one channel: in registers where their number K is known, else (K = 0) behind the boxes in shared memory.
+/// The boxes of x, and of g where there is one, of one row after the other, in two buffers in turn.
+template <class T>
+class TileCopies {
+ public:
+  /// By all threads. `copied`: in shared memory. `bytes`: of a buffer.
+  __device__ TileCopies(const TileParams<T>& p, uint64_t (&copied)[2], unsigned char* shared, int bytes, bool gradients)
+      : p_(p),
+        barrier_(static_cast<uint32_t>(__cvta_generic_to_shared(&copied[0]))),
+        shared_(shared),
+        bytes_(bytes),
+        gradients_(gradients && p.g != nullptr) {
+    conv::box_barrier_init(barrier_);
+    conv::box_barrier_init(barrier_ + 8);
+    __syncthreads();
+  }
+  __device__ unsigned char* buffer(int turn) const { return shared_ + turn % 2 * bytes_; }
+  __device__ conv::BoxPlace<T> x_place(const Tile& tile) const {
+    return {
+        p_.x + tile.row * p_.length + tile.first - p_.reach, p_.x + p_.rows.elements, 1, 0, 0, tile.first - p_.reach};
+  }
+  __device__ conv::BoxPlace<T> g_place(const Tile& tile) const {
+    return {p_.g + tile.row * p_.length + tile.first, p_.g + p_.rows.elements, 1, 0, 0, tile.first};
+  }
+  __device__ void start(const Tile& tile, int turn) const {
+    const uint32_t barrier = barrier_ + static_cast<uint32_t>(turn % 2) * 8;
+    conv::start_box(buffer(turn), p_.x_box, p_.rows, x_place(tile), barrier);
+    if (gradients_) {
+      conv::start_box(buffer(turn) + p_.x_bytes, p_.g_box, p_.rows, g_place(tile), barrier);
+    }
+    conv::box_arrive(barrier);
+  }
+  /// `tile` of turn `turn`: starts the copy of the next and waits for this one.
+  __device__ void next(const Tile& tile, int turn) const {
+    const uint32_t barrier = barrier_ + static_cast<uint32_t>(turn % 2) * 8;
+    if (turn + 1 < tile.turns) {
+      Tile behind = tile;
+      behind.row += p_.channels;
+      start(behind, turn + 1);
+      conv::box_wait<1>(barrier, turn / 2);
+    } else {
+      conv::box_wait<0>(barrier, turn / 2);
+    }
+  }
+  /// All threads have done with the buffer of this turn.
+  __device__ void done(Tile& tile) const {
+    tile.row += p_.channels;
+    conv::box_written();
+    __syncthreads();
+  }
+
+ private:
+  const TileParams<T>& p_;
+  uint32_t barrier_;
+  unsigned char* shared_;
+  int bytes_;
+  bool gradients_;
+};
+
+/// The taps of one channel, in registers.
 template <class T, int K>
 struct Taps {
   using Acc = Accumulator<T>;
   const T* memory;
-  const Acc* copies = nullptr;
-  int number, dilation;
-  Acc taps[K == 0 ? 1 : K];
+  int dilation;
+  Acc taps[K];
 
-  /// The block synchronises before the first sum.
-  __device__ Taps(const TileParams<T>& p, const Tile& tile, unsigned char* shared)
-      : memory(p.weight + int64_t{tile.channel} * p.kernel), number(p.kernel), dilation(p.dilation) {
-    if constexpr (K == 0) {
-      Acc* const to = reinterpret_cast<Acc*>(shared);
-      for (int k = static_cast<int>(threadIdx.x); k < number; k += kTileThreads) to[k] = to_accumulator(memory[k]);
-      copies = to;
-    } else {
+  __device__ Taps(const TileParams<T>& p, const Tile& tile)
+      : memory(p.weight + int64_t{tile.channel} * p.kernel), dilation(p.dilation) {
 #pragma unroll
-      for (int k = 0; k < K; ++k) taps[k] = to_accumulator(memory[k]);
-    }
+    for (int k = 0; k < K; ++k) taps[k] = to_accumulator(memory[k]);
   }
   /// start + the sum over k of tap k times from[k * dilation * direction], in order, for kTileSums positions
   /// kTileThreads apart.
   template <class From>
   __device__ __forceinline__ void sum(Acc (&sums)[kTileSums], const From* from, int direction) const {
-    const int step = dilation * direction;
-    const auto add = [&](Acc tap, const From* at) {
 #pragma unroll
-      for (int j = 0; j < kTileSums; ++j) sums[j] += tap * to_accumulator(at[j * kTileThreads]);
-    };
-    if constexpr (K == 0) {
-      for (int k = 0; k < number; ++k) add(copies[k], from + k * step);
-    } else {
+    for (int k = 0; k < K; ++k) {
 #pragma unroll
-      for (int k = 0; k < K; ++k) add(taps[k], from + k * step);
+      for (int j = 0; j < kTileSums; ++j) {
+        sums[j] += taps[k] * to_accumulator(from[k * dilation * direction + j * kTileThreads]);
+      }
     }
   }
 };
@@ -107,27 +192,26 @@ template <class T, int K>
 __global__ void __launch_bounds__(kTileThreads) forward_kernel(const __grid_constant__ TileParams<T> p) {
   using Acc = Accumulator<T>;
   extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ uint64_t copied;
-  const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(&copied));
-  conv::box_barrier_init(barrier);
-  __syncthreads();
-  const Tile tile(p);
-  const int64_t start = tile.row * p.length + tile.first;
-  const conv::BoxPlace<T> place{p.x + start - p.reach, p.x + p.rows.elements, 1, 0, 0, tile.first - p.reach};
-  conv::start_box(shared, p.x_box, p.rows, place, barrier);
-  conv::box_arrive(barrier);
-  const Taps<T, K> taps(p, tile, shared + p.x_box.bytes);
+  __shared__ uint64_t copied[2];
+  const TileCopies<T> copies(p, copied, shared, p.x_bytes, false);
+  Tile tile(p);
+  copies.start(tile, 0);
+  const Taps<T, K> taps(p, tile);
   const Acc bias = p.bias != nullptr ? to_accumulator(p.bias[tile.channel]) : Acc(0);
-  conv::box_wait<0>(barrier, 0);
-  T* const v = reinterpret_cast<T*>(shared + conv::box_shift(place));
-  put_state(p, tile, v);
-  for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileRound) {
-    Acc sums[kTileSums] = {bias, bias, bias, bias};
-    taps.sum(sums, v + i, 1);
+  for (int turn = 0; turn < tile.turns; ++turn, copies.done(tile)) {
+    copies.next(tile, turn);
+    T* const v = reinterpret_cast<T*>(copies.buffer(turn) + conv::box_shift(copies.x_place(tile)));
+    put_state(p, tile, v);
+    T* const y = p.y + tile.row * p.length + tile.first;
+    for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileRound) {
+      Acc sums[kTileSums] = {bias, bias, bias, bias};
+      taps.sum(sums, v + i, 1);
+      if (p.silu) apply_silu<T>(sums);
 #pragma unroll
-    for (int j = 0; j < kTileSums; ++j) {
-      const int at = i + j * kTileThreads;
-      if (at < tile.columns) p.y[start + at] = from_accumulator<T>(p.silu ? math::silu(sums[j]) : sums[j]);
+      for (int j = 0; j < kTileSums; ++j) {
+        const int at = i + j * kTileThreads;
+        if (at < tile.columns) y[at] = from_accumulator<T>(sums[j]);
+      }
     }
   }
 }
@@ -153,98 +237,104 @@ __device__ __forceinline__ double scratch_sum(T (*scratch)[kTileWarps], int k) {
   return sum;
 }
 
-template <class T, int K>
-__global__ void __launch_bounds__(kTileThreads) backward_kernel(const __grid_constant__ TileParams<T> p) {
+/// By the first tile of a row: the gradient of the state, from that of the final state and of the sums.
+template <class T, class Tap>
+__device__ __forceinline__ void store_state_gradient(const TileParams<T>& p, const Tile& tile, const T* g_state,
+                                                     const Tap* taps, const Accumulator<T>* up) {
   using Acc = Accumulator<T>;
-  extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ uint64_t copied;
-  __shared__ Acc scratch[(K == 0 ? 4 : K) + 1][kTileWarps];
-  const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(&copied));
-  conv::box_barrier_init(barrier);
-  __syncthreads();
-  const Tile tile(p);
-  const int64_t start = tile.row * p.length + tile.first;
-  const conv::BoxPlace<T> x_place{p.x + start - p.reach, p.x + p.rows.elements, 1, 0, 0, tile.first - p.reach};
-  const conv::BoxPlace<T> g_place{p.g + start, p.g + p.rows.elements, 1, 0, 0, tile.first};
-  conv::start_box(shared, p.x_box, p.rows, x_place, barrier);
-  if (p.g != nullptr) conv::start_box(shared + p.x_box.bytes, p.g_box, p.rows, g_place, barrier);
-  conv::box_arrive(barrier);
-  const Taps<T, K> taps(p, tile, shared + p.x_box.bytes + p.g_box.bytes + p.up_bytes);
-  const Acc bias = p.bias != nullptr ? to_accumulator(p.bias[tile.channel]) : Acc(0);
-  conv::box_wait<0>(barrier, 0);
-  T* const v = reinterpret_cast<T*>(shared + conv::box_shift(x_place));
-  T* const given = reinterpret_cast<T*>(shared + p.x_box.bytes + conv::box_shift(g_place));
-  Acc* up;  // the gradients of the sums: in place, where they are of the same type
-  if constexpr (std::is_same_v<T, Acc>) {
-    up = given;
-  } else {
-    up = reinterpret_cast<Acc*>(shared + p.x_box.bytes + p.g_box.bytes);
+  for (int j = static_cast<int>(threadIdx.x); j < p.reach; j += kTileThreads) {
+    Acc sum = g_state != nullptr && j >= p.length ? to_accumulator(g_state[j - p.length]) : Acc(0);
+    for (int k = 0; k < p.kernel && k * p.dilation <= j; ++k) sum += to_accumulator(taps[k]) * up[j - k * p.dilation];
+    p.dstate[tile.row * p.reach + j] = from_accumulator<T>(sum);
   }
-  put_state(p, tile, v);
+}
 
-  // The gradients of the sums, also of those after the tile that its inputs reach.
+/// The gradients of a tile's sums, also of those after it that its inputs reach: up, which may be `given`.
+template <class T, int K>
+__device__ __forceinline__ void sum_gradients(const TileParams<T>& p, const Tile& tile, const Taps<T, K>& taps,
+                                              Accumulator<T> bias, const T* v, const T* given, Accumulator<T>* up) {
+  using Acc = Accumulator<T>;
   for (int i = static_cast<int>(threadIdx.x); i < p.columns + p.reach; i += kTileRound) {
     Acc sums[kTileSums] = {bias, bias, bias, bias};
-    if (p.silu) taps.sum(sums, v + i, 1);
+    if (p.silu) {
+      taps.sum(sums, v + i, 1);
+      to_slopes<T>(sums);
+    }
 #pragma unroll
     for (int j = 0; j < kTileSums; ++j) {
       const int at = i + j * kTileThreads;
       const bool exists = p.g != nullptr && tile.first + at < p.length && at < p.columns + p.reach;
-      Acc g = exists ? to_accumulator(given[at]) : Acc(0);
-      if (p.silu && g != Acc(0)) {
-        const Acc s = math::sigmoid(sums[j]);
-        g *= s * (Acc(1) + sums[j] * (Acc(1) - s));
-      }
-      if (at < p.columns + p.reach) up[at] = g;
+      const Acc g = exists ? to_accumulator(given[at]) : Acc(0);
+      if (at < p.columns + p.reach) up[at] = p.silu && g != Acc(0) ? g * sums[j] : g;
     }
   }
-  __syncthreads();
+}
 
-  const T* const g_state = p.g_state != nullptr ? p.g_state + tile.row * p.reach : nullptr;
-  if (p.dx != nullptr) {
-    for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileRound) {
-      Acc sums[kTileSums] = {};
+/// The gradient of a tile's inputs.
+template <class T, int K>
+__device__ __forceinline__ void input_gradients(const TileParams<T>& p, const Tile& tile, const Taps<T, K>& taps,
+                                                const T* g_state, const Accumulator<T>* up) {
+  using Acc = Accumulator<T>;
+  T* const dx = p.dx + tile.row * p.length + tile.first;
+  for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileRound) {
+    Acc sums[kTileSums] = {};
 #pragma unroll
-      for (int j = 0; j < kTileSums && g_state != nullptr; ++j) {
-        const int in_state = tile.first + i + j * kTileThreads + p.reach - p.length;  // where the final state has it
-        if (in_state >= 0 && in_state < p.reach) sums[j] = to_accumulator(g_state[in_state]);
-      }
-      taps.sum(sums, up + i + p.reach, -1);
+    for (int j = 0; j < kTileSums && g_state != nullptr; ++j) {
+      const int in_state = tile.first + i + j * kTileThreads + p.reach - p.length;  // where the final state has it
+      if (in_state >= 0 && in_state < p.reach) sums[j] = to_accumulator(g_state[in_state]);
+    }
+    taps.sum(sums, up + i + p.reach, -1);
 #pragma unroll
-      for (int j = 0; j < kTileSums; ++j) {
-        const int at = i + j * kTileThreads;
-        if (at < tile.columns) p.dx[start + at] = from_accumulator<T>(sums[j]);
-      }
+    for (int j = 0; j < kTileSums; ++j) {
+      const int at = i + j * kTileThreads;
+      if (at < tile.columns) dx[at] = from_accumulator<T>(sums[j]);
     }
   }
-  if (p.dstate != nullptr && tile.first == 0) {
-    for (int j = static_cast<int>(threadIdx.x); j < p.reach; j += kTileThreads) {
-      Acc sum = g_state != nullptr && j >= p.length ? to_accumulator(g_state[j - p.length]) : Acc(0);
-      for (int k = 0; k < p.kernel && k * p.dilation <= j; ++k) {
-        sum += to_accumulator(taps.memory[k]) * up[j - k * p.dilation];
-      }
-      p.dstate[tile.row * p.reach + j] = from_accumulator<T>(sum);
+}
+
+template <class T, int K>
+__global__ void __launch_bounds__(kTileThreads, sizeof(T) < sizeof(double) ? 8 : 4)
+    backward_kernel(const __grid_constant__ TileParams<T> p) {
+  using Acc = Accumulator<T>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ uint64_t copied[2];
+  __shared__ Acc scratch[K + 1][kTileWarps];
+  const TileCopies<T> copies(p, copied, shared, p.x_bytes + p.g_bytes + p.up_bytes, true);
+  Tile tile(p);
+  copies.start(tile, 0);
+  const Taps<T, K> taps(p, tile);
+  const Acc bias = p.bias != nullptr ? to_accumulator(p.bias[tile.channel]) : Acc(0);
+  Acc sums[K + 1] = {};
+  for (int turn = 0; turn < tile.turns; ++turn, copies.done(tile)) {
+    copies.next(tile, turn);
+    unsigned char* const buffer = copies.buffer(turn);
+    T* const v = reinterpret_cast<T*>(buffer + conv::box_shift(copies.x_place(tile)));
+    T* const given = reinterpret_cast<T*>(buffer + p.x_bytes + conv::box_shift(copies.g_place(tile)));
+    Acc* up;  // the gradients of the sums: in place, where they are of the same type
+    if constexpr (std::is_same_v<T, Acc>) {
+      up = given;
+    } else {
+      up = reinterpret_cast<Acc*>(buffer + p.x_bytes + p.g_bytes);
     }
-  }
-  if (p.partials == nullptr) return;
-  const int64_t split = int64_t{tile.batch} * p.tiles.divisor + tile.tile;
-  double* const partials = p.partials + int64_t{tile.channel} * (p.kernel + 1) * p.splits + split;
-  constexpr int kTogether = K == 0 ? 4 : K;  // taps whose sums a thread keeps
-  for (int k0 = 0; k0 < p.kernel; k0 += kTogether) {
-    Acc sums[kTogether + 1] = {};
+    put_state(p, tile, v);
+    sum_gradients(p, tile, taps, bias, v, given, up);
+    __syncthreads();
+    const T* const g_state = p.g_state != nullptr ? p.g_state + tile.row * p.reach : nullptr;
+    if (p.dx != nullptr) input_gradients(p, tile, taps, g_state, up);
+    if (p.dstate != nullptr && tile.first == 0) store_state_gradient(p, tile, g_state, taps.memory, up);
+    if (p.partials == nullptr) continue;
     for (int i = static_cast<int>(threadIdx.x); i < tile.columns; i += kTileThreads) {
       const Acc g = up[i];
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        if (K != 0 || k0 + k < p.kernel) sums[k] += g * to_accumulator(v[i + (k0 + k) * p.dilation]);
-      }
-      sums[kTogether] += g;
+      for (int k = 0; k < K; ++k) sums[k] += g * to_accumulator(v[i + k * p.dilation]);
+      sums[K] += g;
     }
-    block_sums(sums, scratch);
-    const int k = static_cast<int>(threadIdx.x);
-    if (k < kTogether && k0 + k < p.kernel) partials[int64_t{k0 + k} * p.splits] = scratch_sum(scratch, k);
-    if (k == kTogether && k0 == 0) partials[int64_t{p.kernel} * p.splits] = scratch_sum(scratch, k);
   }
+  if (p.partials == nullptr) return;
+  double* const partials = p.partials + int64_t{tile.channel} * (p.kernel + 1) * p.splits + tile.split;
+  block_sums(sums, scratch);
+  const int k = static_cast<int>(threadIdx.x);
+  if (k <= K) partials[int64_t{k} * p.splits] = scratch_sum(scratch, k);
 }
 
 /// The parameters' gradients from the partial sums, a warp each.

@@ -145,17 +145,25 @@ TEST_F(Gpu, CausalConv1d) {
     for (int64_t dilation : {int64_t{1}, int64_t{3}}) {
       const CausalConv1dOptions options{.dilation = dilation, .activation = kind};
       for (int64_t length : {1, 2, 131, 257, 1031, 9001}) {  // short rows and tiles of long ones have their own kernels
-        for (int64_t kernel : {1, 2, 3, 4, 7}) {
+        for (int64_t kernel : {1, 2, 3, 4, 7, 20}) {
           compare("causal_conv1d", {randn({3, 5, length}), randn({5, kernel}), randn({5})},
                   with_gradients([&](const Tensors& t) { return causal_conv1d(t[0], t[1], t[2], options); }));
         }
-        compare("with state", {randn({3, 5, length}), randn({5, 4}), randn({5}), randn({3, 5, 3 * dilation})},
-                with_gradients([&](const Tensors& t) {
-                  const auto result = causal_conv1d_with_state(t[0], t[1], t[2], t[3], options);
-                  return cat({result.output, result.final_state}, 2);
-                }));
+        for (int64_t kernel : {4, 11}) {
+          compare("with state",
+                  {randn({3, 5, length}), randn({5, kernel}), randn({5}), randn({3, 5, (kernel - 1) * dilation})},
+                  with_gradients([&](const Tensors& t) {
+                    const auto result = causal_conv1d_with_state(t[0], t[1], t[2], t[3], options);
+                    return cat({result.output, result.final_state}, 2);
+                  }));
+        }
       }
     }
+  }
+  // So many rows that a block takes several samples, an odd number of them.
+  for (int64_t kernel : {2, 4}) {
+    compare("several samples a block", {randn({7, 530, 259}), randn({530, kernel}), randn({530})},
+            with_gradients([&](const Tensors& t) { return causal_conv1d(t[0], t[1], t[2]); }));
   }
 }
 

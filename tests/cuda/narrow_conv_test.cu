@@ -209,13 +209,20 @@ std::vector<ConvProblem> narrow_problems() {
       problem({2, 16, 13, 192}, 32, 2, {2, 3}, {.stride = {2, 3}, .padding = {0, 4}, .dilation = {1, 5}}),
       problem({2, 40, 9, 24}, 72, 1, {1, 1}, {}),
       problem({1, 72, 11, 6, 20}, 40, 1, {2, 3, 1}, {.stride = {2, 1, 1}, .padding = {1, 1, 0}}),
+      problem({7, 4, 13, 22}, 4, 4, {3, 3}, {.padding = {1, 0}}),
+      problem({3, 4, 31, 30}, 8, 4, {5, 5}, {.stride = {2, 2}, .padding = {2, 2}}),
+      problem({2, 5, 30, 47}, 5, 5, {3, 3}, {.stride = {2, 2}, .padding = {0, 1}, .padding_after = {1, 0}}),
+      problem({2, 3, 40, 33}, 3, 3, {3, 3}, {.padding = {2, 3}, .dilation = {2, 3}}),
+      problem({2, 3, 29, 70}, 3, 3, {5, 5}, {.stride = {2, 2}, .padding = {4, 3}, .dilation = {2, 2}}),
+      problem({3, 5, 1501}, 5, 5, {5}, {.stride = {2}, .padding = {1}}),
+      problem({3, 5, 90}, 5, 5, {7}, {.stride = {2}, .padding = {4}}),
   };
 }
 
 template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
-  for (const char* name : {"depthwise", "depthwise half", "depthwise general", "small groups", "phases", "straight",
-                           "few results", "few sources", "widened"}) {
+  for (const char* name : {"depthwise", "depthwise half", "depthwise columns", "depthwise general", "small groups",
+                           "phases", "straight", "few results", "few sources", "widened"}) {
     const Algorithm& algorithm = find_algorithm(name);
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
@@ -414,12 +421,12 @@ TYPED_TEST(NarrowConv, EveryProblemHasAKernelForEveryPass) {
     if (name == "depthwise half") ++halves;
     if (name.starts_with("few")) ++few;
   });
-  // The general depthwise kernel takes the first ten problems and five more, and small groups take all of them;
+  // The general depthwise kernel takes the first ten problems and twelve more, and small groups take all of them;
   // of the two with more channels only the input gradient in float32, and nothing of the two with more than 64.
   constexpr int kWide = 2, kWider = 2;
   const int problems = static_cast<int>(narrow_problems().size()) - kWide - kWider;
-  EXPECT_EQ(pairs, 3 * (15 + problems) + (sizeof(TypeParam) == 4 ? kWide : 0));
-  EXPECT_EQ(halves, sizeof(TypeParam) == 2 ? 21 : 0);
+  EXPECT_EQ(pairs, 3 * (22 + problems) + (sizeof(TypeParam) == 4 ? kWide : 0));
+  EXPECT_EQ(halves, sizeof(TypeParam) == 2 ? 24 : 0);
   EXPECT_GE(few, sizeof(TypeParam) == 2 ? 7 : 5);
 }
 

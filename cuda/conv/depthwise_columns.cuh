@@ -1,0 +1,348 @@
+// Depthwise convolution straight from global memory: neighbouring threads have neighbouring columns, so that loads and
+// stores are whole sectors, and what several threads read comes from the first-level cache. A thread computes some
+// rows of its column, all loads of which are under way at once.
+#pragma once
+
+#include <type_traits>
+
+#include "../device/activation.cuh"
+#include "../device/number.cuh"
+#include "../launch.h"
+#include "depthwise_columns.h"
+#include "ordered_sum.cuh"
+
+namespace halo::cuda::conv::depthwise {
+
+/// Where a thread's results begin.
+struct ColumnPlace {
+  int64_t plane;
+  int row, column;
+};
+
+/// Strips of a plane: pieces of its rows where Height is 1, else rows `dilation` apart.
+template <int Height>
+__device__ __forceinline__ ColumnPlace column_place(const ColumnGeometry& g, uint32_t index) {
+  uint32_t lane, group;
+  const uint32_t plane = g.groups.divide(g.lanes.divide(index, lane), group);
+  if constexpr (Height == 1) {
+    return {plane, 0, static_cast<int>(group * static_cast<uint32_t>(g.strip) * g.lanes.divisor + lane)};
+  } else {
+    uint32_t offset;
+    const uint32_t block = g.by_dilation.divide(group, offset);
+    const uint32_t row = block * static_cast<uint32_t>(g.strip * g.dilation_height) + offset;
+    return {plane, static_cast<int>(row), static_cast<int>(lane)};
+  }
+}
+
+template <class T>
+__device__ __forceinline__ T load_where(bool exists, const T* from) {
+  return exists ? *from : T{};
+}
+
+/// The same pointer, which the compiler does not take apart again: an address behind it is then one instruction.
+template <class T>
+__device__ __forceinline__ T* kept_whole(T* pointer) {
+  asm("" : "+l"(pointer));
+  return pointer;
+}
+
+/// Calls use(t, m, values) for the results t and rows of taps m of a thread at `place`: values[k] is what tap (m, k) of
+/// result t reads, 0 outside. Rows that several results read are loaded once; kInFlight loads are under way at once.
+template <int Results, int Height, int Width, int Stride, class T, class F>
+__device__ __forceinline__ void for_each_row_read(const ColumnGeometry& g, const ColumnPlace& place, const T* source,
+                                                  const F& use) {
+  constexpr int kInFlight = Width == 5 ? 25 : 32;
+  constexpr int kRows = Height == 1 ? Results : (Results - 1) * Stride + Height, kRound = kInFlight / Width;
+  const int first = place.column * Stride - g.pad_width;
+  const T* columns[Width];
+  bool exists[Width];
+#pragma unroll
+  for (int k = 0; k < Width; ++k) {
+    const int column = first + k * g.dilation_width;
+    columns[k] = kept_whole(source + column);
+    exists[k] = static_cast<unsigned>(column) < static_cast<unsigned>(g.source_width);
+  }
+#pragma unroll
+  for (int round = 0; round < kRows; round += kRound) {
+    T loaded[kRound][Width];
+#pragma unroll
+    for (int r = 0; r < kRound && round + r < kRows; ++r) {
+      if constexpr (Height == 1) {
+        const int behind = (round + r) * static_cast<int>(g.lanes.divisor) * Stride;
+#pragma unroll
+        for (int k = 0; k < Width; ++k) {
+          const int column = first + k * g.dilation_width + behind;
+          const bool inside = static_cast<unsigned>(column) < static_cast<unsigned>(g.source_width);
+          loaded[r][k] = load_where(k < g.taps && inside, columns[k] + behind);
+        }
+      } else {
+        const int row = place.row * Stride - g.pad_height + (round + r) * g.dilation_height;
+        const bool row_exists = static_cast<unsigned>(row) < static_cast<unsigned>(g.source_height);
+        const int behind = row * g.source_width;
+#pragma unroll
+        for (int k = 0; k < Width; ++k) loaded[r][k] = load_where(row_exists && exists[k], columns[k] + behind);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRound && round + r < kRows; ++r) {
+      float values[Width];
+#pragma unroll
+      for (int k = 0; k < Width; ++k) values[k] = device::to_accumulator(loaded[r][k]);
+      const int s = round + r;
+#pragma unroll
+      for (int m = 0; m < Height; ++m) {
+        if constexpr (Height == 1) {
+          use(s, 0, values);
+        } else {
+          if (s >= m && (s - m) % Stride == 0 && (s - m) / Stride < Results) use((s - m) / Stride, m, values);
+        }
+      }
+    }
+  }
+}
+
+/// Elements of a plane.
+__device__ __forceinline__ int64_t source_slice(const ColumnGeometry& g) {
+  return int64_t{g.source_height} * g.source_width;
+}
+__device__ __forceinline__ int64_t result_slice(const ColumnGeometry& g) {
+  return int64_t{g.result_height} * g.result_width;
+}
+
+/// The source plane and the channel of a result plane.
+template <class T>
+__device__ __forceinline__ const T* source_plane(const ColumnParams<T>& p, int64_t plane, int64_t& channel) {
+  uint32_t fold, c;
+  const uint32_t sample = p.geometry.fold.divide(static_cast<uint32_t>(plane), fold);  // and channel
+  p.channels.divide(sample, c);
+  channel = c;
+  const int64_t source = int64_t{p.multiplier.divide(sample)} * p.geometry.fold.divisor + fold;
+  return p.source + source * source_slice(p.geometry);
+}
+
+/// Blocks of a multiprocessor that the registers must leave room for.
+template <int Width>
+inline constexpr int kColumnBlocks = Width <= 4 ? 8 : 6;
+template <int Width>
+inline constexpr int kColumnWeightBlocks = Width <= 4 ? 7 : 5;
+
+template <int Height>
+inline constexpr int kColumnResults = Height == 1 ? kColumnPieces : kColumnRows;
+
+template <class T, int Height, int Width, int Stride>
+__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
+    depthwise_columns(const __grid_constant__ ColumnParams<T> p) {
+  constexpr int kResults = kColumnResults<Height>;
+  const ColumnGeometry& g = p.geometry;
+  const int64_t index = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
+  if (index >= g.items) return;
+  ColumnPlace place = column_place<Height>(g, static_cast<uint32_t>(index));
+  int64_t channel;
+  const T* const source = source_plane(p, place.plane, channel);
+  T* const result = kept_whole(p.result + place.plane * result_slice(g));
+  const int taps_of_channel = Height * g.taps, step = p.flip ? -1 : 1;
+  const T* const weight = p.weight + channel * taps_of_channel + (p.flip ? taps_of_channel - 1 : 0);
+  float taps[Height][Width];
+#pragma unroll
+  for (int m = 0; m < Height; ++m) {
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      const int tap = (m * g.taps + k) * step;
+      taps[m][k] = device::to_accumulator(load_where(Height > 1 || k < g.taps, weight + tap));
+    }
+  }
+  const float bias = device::to_accumulator(load_where(p.bias != nullptr, p.bias + channel));
+  for (int done = 0; done < g.strip; done += kResults) {
+    if (place.row >= g.result_height || place.column >= g.result_width) return;
+    float sums[kResults];
+#pragma unroll
+    for (int t = 0; t < kResults; ++t) sums[t] = bias;
+    for_each_row_read<kResults, Height, Width, Stride>(g, place, source, [&](int t, int m, const auto& values) {
+#pragma unroll
+      for (int k = 0; k < Width; ++k) sums[t] = fmaf(taps[m][k], values[k], sums[t]);
+    });
+    if (p.activation.kind != ActivationKind::None) {
+#pragma unroll
+      for (int t = 0; t < kResults; ++t) sums[t] = device::call_activation(p.activation, sums[t]);
+    }
+#pragma unroll
+    for (int t = 0; t < kResults; ++t) {
+      if (place.row < g.result_height && place.column < g.result_width) {
+        result[place.row * g.result_width + place.column] = device::from_accumulator<T>(sums[t]);
+      }
+      if constexpr (Height == 1) {
+        place.column += static_cast<int>(g.lanes.divisor);
+      } else {
+        place.row += g.dilation_height;
+      }
+    }
+  }
+}
+
+/// backward_input with stride 2. Position i of x is seen by the taps k of the parity of i + padding, from positions
+/// (i + padding - k) / 2 of y. A thread has pairs of rows of x, one of each parity.
+template <class T, int Height, int Width>
+__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
+    depthwise_columns_input(const __grid_constant__ ColumnParams<T> p) {
+  constexpr int kResults = Height == 1 ? kColumnPieces : kColumnPairs;
+  constexpr int kReadRows = (Height + 1) / 2, kReadColumns = (Width + 1) / 2;  // of y by one result
+  constexpr int kParities = Height == 1 ? 1 : 2;
+  const ColumnGeometry& g = p.geometry;
+  const int64_t index = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
+  if (index >= g.items) return;
+  ColumnPlace place = column_place<Height>(g, static_cast<uint32_t>(index));
+  int64_t channel;
+  const T* const source = kept_whole(source_plane(p, place.plane, channel));
+  T* const result = kept_whole(p.result + place.plane * result_slice(g));
+  const int parity = (place.column + g.pad_width) & 1;  // that of the lanes is even: the same for all pieces
+  const T* const weight = p.weight + channel * Height * g.taps;
+  float taps[Height][kReadColumns];
+#pragma unroll
+  for (int m = 0; m < Height; ++m) {
+#pragma unroll
+    for (int j = 0; j < kReadColumns; ++j) {
+      const int k = parity + 2 * j;
+      taps[m][j] = device::to_accumulator(load_where(k < g.taps, weight + m * g.taps + k));
+    }
+  }
+  // The row of y that tap 0 of the first pair sees, and the columns that the taps of the first result see.
+  const int first_row = Height == 1 ? 0 : place.row + (g.pad_height >> 1);
+  const int first_column = (place.column + g.pad_width) >> 1;
+  for (int done = 0; done < g.strip; done += kResults) {
+    if (Height > 1 && 2 * (first_row + done) - g.pad_height >= g.result_height) return;
+    constexpr int kRows = Height == 1 ? kResults : kResults + kReadRows - 1;
+    T loaded[kRows][kReadColumns];
+#pragma unroll
+    for (int s = 0; s < kRows; ++s) {
+      const int row = Height == 1 ? 0 : first_row + done + s - (kReadRows - 1);
+      const int behind = Height == 1 ? (done + s) * static_cast<int>(g.lanes.divisor) / 2 : 0;
+#pragma unroll
+      for (int j = 0; j < kReadColumns; ++j) {
+        const int column = first_column + behind - j;
+        const bool exists = parity + 2 * j < g.taps &&
+                            static_cast<unsigned>(column) < static_cast<unsigned>(g.source_width) &&
+                            static_cast<unsigned>(row) < static_cast<unsigned>(g.source_height);
+        loaded[s][j] = load_where(exists, source + (row * g.source_width + column));
+      }
+    }
+    float sums[kResults][kParities] = {};
+#pragma unroll
+    for (int s = 0; s < kRows; ++s) {
+      float values[kReadColumns];
+#pragma unroll
+      for (int j = 0; j < kReadColumns; ++j) values[j] = device::to_accumulator(loaded[s][j]);
+#pragma unroll
+      for (int t = 0; t < kResults; ++t) {
+        const int i = Height == 1 ? 0 : t - s + kReadRows - 1;  // result t reads this row through taps 2 i and 2 i + 1
+        if (Height == 1 && t != s) continue;
+#pragma unroll
+        for (int q = 0; q < kParities; ++q) {
+          const int m = 2 * i + q;
+          if (i < 0 || m >= Height) continue;
+#pragma unroll
+          for (int j = 0; j < kReadColumns; ++j) sums[t][q] = fmaf(taps[m][j], values[j], sums[t][q]);
+        }
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kResults; ++t) {
+#pragma unroll
+      for (int q = 0; q < kParities; ++q) {
+        const int column = Height == 1 ? place.column + (done + t) * static_cast<int>(g.lanes.divisor) : place.column;
+        const int row = Height == 1 ? 0 : 2 * (first_row + done + t) + q - g.pad_height;
+        if (row >= 0 && row < g.result_height && column < g.result_width) {
+          result[row * g.result_width + column] = device::from_accumulator<T>(sums[t][q]);
+        }
+      }
+    }
+  }
+}
+
+template <class T, int Height, int Width, int Stride>
+__global__ void __launch_bounds__(kColumnThreads, kColumnWeightBlocks<Width>)
+    depthwise_columns_weight(const __grid_constant__ ColumnWeightParams<T> p) {
+  constexpr int kTaps = Height * Width, kResults = kColumnResults<Height>;
+  __shared__ float warp_sums[kColumnThreads / 32][kTaps];
+  const ColumnGeometry& g = p.geometry;
+  uint32_t split;
+  const int64_t channel = p.splits.divide(blockIdx.x, split);
+  const T* const x = p.x + channel / p.multiplier * g.fold.divisor * source_slice(g);
+  const T* const y = p.y + channel * g.fold.divisor * result_slice(g);
+  float taps[kTaps] = {};
+  for (int64_t index = int64_t{split} * blockDim.x + threadIdx.x; index < g.items;
+       index += int64_t{p.splits.divisor} * blockDim.x) {
+    const ColumnPlace place = column_place<Height>(g, static_cast<uint32_t>(index));
+    uint32_t fold;
+    const int64_t sample = g.fold.divide(static_cast<uint32_t>(place.plane), fold);
+    const T* const gradient = kept_whole(y + sample * p.y_pitch + fold * result_slice(g));
+    float gradients[kResults];
+#pragma unroll
+    for (int t = 0; t < kResults; ++t) {
+      const int row = Height == 1 ? 0 : place.row + t * g.dilation_height;
+      const int column = Height == 1 ? place.column + t * static_cast<int>(g.lanes.divisor) : place.column;
+      gradients[t] = device::to_accumulator(
+          load_where(row < g.result_height && column < g.result_width, gradient + row * g.result_width + column));
+    }
+    for_each_row_read<kResults, Height, Width, Stride>(
+        g, place, x + sample * p.x_pitch + fold * source_slice(g), [&](int t, int m, const auto& values) {
+#pragma unroll
+          for (int k = 0; k < Width; ++k) taps[m * Width + k] = fmaf(gradients[t], values[k], taps[m * Width + k]);
+        });
+  }
+  for_each_warp_sum(taps, [&](int t, float sum) { warp_sums[threadIdx.x / 32][t] = sum; });
+  __syncthreads();
+  const int used = Height > 1 ? kTaps : g.taps;
+  for (int t = static_cast<int>(threadIdx.x); t < used; t += static_cast<int>(blockDim.x)) {
+    double sum = 0;
+    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += static_cast<double>(warp_sums[warp][t]);
+    p.partials[(channel * used + t) * p.splits.divisor + split] = sum;
+  }
+}
+
+/// Calls f(height, width) as constants.
+template <class F>
+void with_column_taps(const ColumnShape& shape, const F& f) {
+  using std::integral_constant;
+  const auto is = [&](int height, int width) { return shape.height == height && shape.width == width; };
+  if (is(3, 3)) return f(integral_constant<int, 3>{}, integral_constant<int, 3>{});
+  if (is(5, 5)) return f(integral_constant<int, 5>{}, integral_constant<int, 5>{});
+  if (is(1, kTapsAlong)) return f(integral_constant<int, 1>{}, integral_constant<int, kTapsAlong>{});
+  f(integral_constant<int, 1>{}, integral_constant<int, kMoreTapsAlong>{});
+}
+
+inline dim3 column_blocks(int64_t items) {
+  return dim3(static_cast<unsigned>((items + kColumnThreads - 1) / kColumnThreads));
+}
+
+template <class T>
+void launch_columns(const ColumnShape& shape, const ColumnParams<T>& params, cudaStream_t stream) {
+  with_column_taps(
+      shape, [&]<int Height, int Width>(std::integral_constant<int, Height>, std::integral_constant<int, Width>) {
+        const auto kernel =
+            shape.stride == 1 ? depthwise_columns<T, Height, Width, 1> : depthwise_columns<T, Height, Width, 2>;
+        launch("conv depthwise columns", kernel, column_blocks(params.geometry.items), dim3(kColumnThreads), 0, stream,
+               params);
+      });
+}
+
+template <class T>
+void launch_columns_input(const ColumnShape& shape, const ColumnParams<T>& params, cudaStream_t stream) {
+  with_column_taps(shape,
+                   [&]<int Height, int Width>(std::integral_constant<int, Height>, std::integral_constant<int, Width>) {
+                     launch("conv depthwise columns backward_input", depthwise_columns_input<T, Height, Width>,
+                            column_blocks(params.geometry.items), dim3(kColumnThreads), 0, stream, params);
+                   });
+}
+
+template <class T>
+void launch_columns_weight(const ColumnShape& shape, const ColumnWeightParams<T>& params, cudaStream_t stream) {
+  with_column_taps(shape,
+                   [&]<int Height, int Width>(std::integral_constant<int, Height>, std::integral_constant<int, Width>) {
+                     const auto kernel = shape.stride == 1 ? depthwise_columns_weight<T, Height, Width, 1>
+                                                           : depthwise_columns_weight<T, Height, Width, 2>;
+                     launch("conv depthwise columns backward_weight", kernel, dim3(params.blocks),
+                            dim3(static_cast<unsigned>(params.threads)), 0, stream, params);
+                   });
+}
+
+}  // namespace halo::cuda::conv::depthwise
