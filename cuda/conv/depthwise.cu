@@ -47,7 +47,7 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   const double width = static_cast<double>(problem.kernel[2]);
   const double rows = static_cast<double>(problem.x_numel() / problem.input[2]);
   const double row_copies = rows * (weight ? 130e-9 + 10e-9 * width : 50e-9 + 10e-9 * width);
-  return (weight ? 9e-3 : 6e-3) + std::max({problem.bytes(size_of(config.dtype)) / 3.7e9, problem.flops() / 14e9,
+  return (weight ? 6e-3 : 3e-3) + std::max({problem.bytes(size_of(config.dtype)) / 3.7e9, problem.flops() / 14e9,
                                             march_shape(problem).march > 1 ? row_copies : 0.0});
 }
 

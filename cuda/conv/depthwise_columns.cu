@@ -135,7 +135,7 @@ double predict_ms(const ConvProblem& p, const ConvConfig& config) {
   const double positions = static_cast<double>(p.y_numel()), rows = positions / static_cast<double>(p.output[2]);
   const double stride = p.stride[2] > 1 ? 1.7 : 1;
   const double work = positions * (1.2e-9 + 0.125e-9 * static_cast<double>(p.taps())) * stride + rows * 7e-9;
-  return 1e-3 + 3e-3 * launches + std::max(p.bytes(size_of(config.dtype)) / 3.3e9, work);
+  return 2.5e-3 * launches + std::max(p.bytes(size_of(config.dtype)) / 3.3e9, work);
 }
 
 template <class T>

@@ -23,7 +23,6 @@ bool supports(const ConvProblem& problem, const ConvConfig& config) {
   const bool compiled = with_march(shape.march, [](auto) {});
   if (!compiled || shape.width > kMostBandWidth || problem.x_numel() == 0 || problem.y_numel() == 0) return false;
   if (config.pass == ConvPass::BackwardWeight) {
-    if (shape.width == 1 && taps_are_compiled(shape)) return false;  // depthwise.cu is faster on a column of taps
     const int64_t splits = half_weight_geometry(problem, config.alignment).splits;
     return splits > 0 && problem.out_channels * splits < kMostBlocks &&
            problem.w_numel() * splits * int64_t{sizeof(double)} <= static_cast<int64_t>(kWorkspaceCap);
@@ -50,8 +49,8 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass == ConvPass::BackwardWeight) {
     return 6e-3 + bytes + (rows_of_taps ? planes * (3e-6 + 0.28e-6 * static_cast<double>(problem.taps())) : 0);
   }
-  return 4e-3 +
-         std::max(bytes, planes * 16 * blocks(problem.output[1], 16) * blocks(problem.output[2], kBandColumns) * 1e-7);
+  return 4e-3 + std::max(bytes, planes * 16 * blocks(problem.output[1], 16) * blocks(problem.output[2], kBandColumns) *
+                                    1.3e-7);
 }
 
 template <class T>

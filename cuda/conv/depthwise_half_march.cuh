@@ -144,6 +144,18 @@ __device__ __forceinline__ bool march_bands(BandLane<T> lane, const uint32_t (&b
   return probe == 0;
 }
 
+/// Zeros the element before each row of the box: windows that begin there multiply it by zero, and where it lies
+/// outside the tensor nobody has copied it, so that it might be anything.
+template <class T>
+__device__ __forceinline__ void clear_before_rows(unsigned char* shared, const RowBox& box, const RowSource& source,
+                                                  const BoxPlace<T>& place) {
+  const int rows = place.planes * static_cast<int>(box.outer.divisor * box.inner.divisor);
+  for (int index = static_cast<int>(threadIdx.x); index < rows; index += static_cast<int>(blockDim.x)) {
+    const BoxRow row(box, source, place, index);
+    *(reinterpret_cast<T*>(shared + box_shift(place) + row.offset(box)) - 1) = T{};
+  }
+}
+
 template <class T, int March>
 __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
     depthwise_bands(const __grid_constant__ BandParams<T> p) {
@@ -178,7 +190,9 @@ __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
   };
   load(0);  // while the rows arrive
   copy.wait();
-  if (finish_box(shared, box, g.source.rows, place)) __syncthreads();
+  const bool wrote = finish_box(shared, box, g.source.rows, place);
+  if (shift != 0) clear_before_rows(shared, box, g.source.rows, place);
+  if (wrote || shift != 0) __syncthreads();
 
   const FastDivide &groups = p.geometry.groups, &parts = p.geometry.parts;
   const int items = tile.planes * static_cast<int>(groups.divisor * parts.divisor);
