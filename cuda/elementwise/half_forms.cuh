@@ -4,6 +4,8 @@
 
 #include <halo/ops/unary_functors.h>
 
+#include "../device/quick.cuh"
+
 namespace halo::cuda {
 
 /// `value` and the derivatives of F for float32 numbers that come from half types; as F itself has them unless there is
@@ -17,19 +19,6 @@ struct HalfForm {
 };
 
 namespace device {
-
-__device__ __forceinline__ float quick_exp2(float x) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-  return power;
-}
-/// 0 for what is beyond float32, and without the scaling of numbers near that as a division by __fdividef has it.
-__device__ __forceinline__ float quick_reciprocal(float x) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
-  return inverse;
-}
-__device__ __forceinline__ float quick_sigmoid(float x) { return quick_reciprocal(1 + quick_exp2(-1.44269504f * x)); }
 
 /// The normal distribution: Phi(x) and its density. Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 struct Normal {

@@ -8,7 +8,7 @@
 #include "../conv/ordered_sum.cuh"
 #include "../conv/row_box.cuh"
 #include "../device/number.cuh"
-#include "../elementwise/half_forms.cuh"
+#include "../device/quick.cuh"
 
 namespace halo::cuda::causal {
 
