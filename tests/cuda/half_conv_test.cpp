@@ -30,16 +30,16 @@ Tensor leaf(const Shape& shape, DType dtype) {
 
 TEST_F(HalfConvGpu, DepthwiseReachesItsKernels) {
   for (DType dtype : {bfloat16, float16}) {
-    const Tensor x = leaf({4, 16, 130, 126}, dtype), w = leaf({16, 1, 3, 3}, dtype);
-    const auto ran = kernels_of([&] { return conv2d(x, w, {}, {.padding = 1, .groups = 16}); });
+    const Tensor x = leaf({8, 64, 254, 254}, dtype), w = leaf({64, 1, 3, 3}, dtype);
+    const auto ran = kernels_of([&] { return conv2d(x, w, {}, {.padding = 1, .groups = 64}); });
     EXPECT_EQ(ran.size(), 3u);
     for (const char* pass : {"forward", "backward_input", "backward_weight"}) {
       const std::string wanted = std::string(pass) + ' ' + name(dtype) + " depthwise half";
       EXPECT_EQ(std::ranges::count(ran, wanted), 1) << wanted << "; first: " << (ran.empty() ? "none" : ran[0]);
     }
   }
-  const Tensor x = leaf({4, 16, 130, 126}, float32), w = leaf({16, 1, 3, 3}, float32);  // the negative control
-  for (const std::string& one : kernels_of([&] { return conv2d(x, w, {}, {.padding = 1, .groups = 16}); })) {
+  const Tensor x = leaf({8, 64, 254, 254}, float32), w = leaf({64, 1, 3, 3}, float32);  // the negative control
+  for (const std::string& one : kernels_of([&] { return conv2d(x, w, {}, {.padding = 1, .groups = 64}); })) {
     EXPECT_EQ(one.find("half"), std::string::npos) << one;
   }
 }
