@@ -1,8 +1,8 @@
 // Forward and backward_input where few channels come out of many: images from features, gradients of images.
 //
-// Limits: compute capability 9.0; at most 3 result channels a group, 4 to 64 source channels (float32: a multiple of 4);
-// stride 1; one tap of depth without padding, 3 of height without dilation, 3 of width that reach at most kReach columns;
-// rows of whole pieces of four elements; float32, bfloat16 and float16.
+// Limits: compute capability 9.0; at most 3 result channels a group, 4 to 64 source channels (float32: a multiple of
+// 4); stride 1; one tap of depth without padding, 3 of height without dilation, 3 of width that reach at most kReach
+// columns; rows of whole pieces of four elements; float32, bfloat16 and float16.
 #include <algorithm>
 #include <cmath>
 
