@@ -9,6 +9,7 @@
 #include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
+#include "few_images.h"
 #include "few_results_float.cuh"
 #include "few_results_half.cuh"
 
@@ -64,24 +65,7 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
                     (half || g.source_channels % kFloatChannels == 0);
   if (!fits) return false;
   plan = {};
-  plan.groups = g.groups;
-  plan.depth = g.source[0];
-  plan.images = g.batch * g.groups * plan.depth;
-  plan.channels = g.source_channels;
-  plan.results = g.result_channels;
-  plan.source_rows = g.source[1];
-  plan.source_width = g.source[2];
-  plan.result_rows = g.result[1];
-  plan.result_width = g.result[2];
-  plan.source_plane = g.source_rows.plane_pitch;
-  plan.result_plane = g.result_rows.plane_pitch;
-  plan.source_slice = g.source_rows.outer_pitch;
-  plan.result_slice = g.result_rows.outer_pitch;
-  plan.weight_group = g.weight_group;
-  plan.weight_result = g.weight_result;
-  plan.weight_source = g.weight_source;
-  plan.first_row = g.origin[1];
-  plan.first_column = g.origin[2];
+  describe_images(g, plan);
   plan.apart = apart;
   for (int i = 0; i < kTaps; ++i) {
     for (int j = 0; j < kTaps; ++j) plan.tap[i][j] = rows[i] * g.tap_pitch[1] + columns[j] * g.tap_pitch[2];

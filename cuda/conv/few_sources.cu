@@ -9,6 +9,7 @@
 #include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
+#include "few_images.h"
 #include "few_sources_gather.cuh"
 #include "few_sources_weight.cuh"
 #include "ordered_sum.cuh"
@@ -53,24 +54,7 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
                     reach(2) <= kReach;
   const int weights = g.kernel[1] * g.kernel[2] * g.source_channels;
   if (!fits || (of_weights && weights > kMostWeights)) return plan;
-  plan.groups = g.groups;
-  plan.depth = g.source[0];
-  plan.images = g.batch * g.groups * plan.depth;
-  plan.channels = g.source_channels;
-  plan.results = g.result_channels;
-  plan.source_rows = g.source[1];
-  plan.source_width = g.source[2];
-  plan.result_rows = g.result[1];
-  plan.result_width = g.result[2];
-  plan.source_plane = g.source_rows.plane_pitch;
-  plan.result_plane = g.result_rows.plane_pitch;
-  plan.source_slice = g.source_rows.outer_pitch;
-  plan.result_slice = g.result_rows.outer_pitch;
-  plan.weight_group = g.weight_group;
-  plan.weight_result = g.weight_result;
-  plan.weight_source = g.weight_source;
-  plan.first_row = g.origin[1];
-  plan.first_column = g.origin[2];
+  describe_images(g, plan);
   plan.lead = (plan.first_column % 4 + 4) % 4;
   plan.tap_rows = reach(1) + 1;
   for (int h = 0; h < g.kernel[1]; ++h) {

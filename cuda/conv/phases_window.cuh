@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "../device/load_where.cuh"
 #include "phases.h"
 #include "small_groups_tile.cuh"
 
@@ -26,35 +27,6 @@ struct Start {
   int depth, height, width;
 };
 
-/// Four elements, or one, where it `exists`, else zeros; no branch.
-__device__ __forceinline__ void load_four(uint32_t (&to)[4], const void* from, bool exists) {
-  asm("{.reg .pred p; setp.ne.u32 p, %5, 0; mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; mov.u32 %3, 0; "
-      "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];}"
-      : "=&r"(to[0]), "=&r"(to[1]), "=&r"(to[2]), "=&r"(to[3])
-      : "l"(from), "r"(static_cast<int>(exists)));
-}
-__device__ __forceinline__ void load_four(uint32_t (&to)[2], const void* from, bool exists) {
-  asm("{.reg .pred p; setp.ne.u32 p, %3, 0; mov.u32 %0, 0; mov.u32 %1, 0; @p ld.global.nc.v2.u32 {%0, %1}, [%2];}"
-      : "=&r"(to[0]), "=&r"(to[1])
-      : "l"(from), "r"(static_cast<int>(exists)));
-}
-template <class T>
-__device__ __forceinline__ uint32_t load_one(const void* from, bool exists) {
-  if constexpr (sizeof(T) == 4) {
-    uint32_t to;
-    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u32 %0, [%1];}"
-        : "=&r"(to)
-        : "l"(from), "r"(static_cast<int>(exists)));
-    return to;
-  } else {
-    uint16_t to;
-    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u16 %0, 0; @p ld.global.nc.u16 %0, [%1];}"
-        : "=&h"(to)
-        : "l"(from), "r"(static_cast<int>(exists)));
-    return to;
-  }
-}
-
 /// A lane's window in its two channels, as it was loaded.
 template <class T, int Shifts, bool Aligned>
 struct Loaded {
@@ -72,15 +44,16 @@ struct Loaded {
     for (int c = 0; c < 2; ++c) {
       const unsigned char* from = start.from + unit.offset + (c == 0 ? 0 : start.next);
       if constexpr (Aligned) {
-        load_four(*reinterpret_cast<uint32_t(*)[kFour]>(word[c]), from, column < width);
+        device::load_four(*reinterpret_cast<uint32_t(*)[kFour]>(word[c]), from, column < width);
         if constexpr (kPositions == 5 && !kPairs) {
-          word[c][4] = load_one<T>(from + 4 * sizeof(T), column + 4 < width);
+          word[c][4] = device::load_one<T>(from + 4 * sizeof(T), column + 4 < width);
         } else {
-          load_four(*reinterpret_cast<uint32_t(*)[kFour]>(word[c] + kFour), from + 4 * sizeof(T), column + 4 < width);
+          device::load_four(*reinterpret_cast<uint32_t(*)[kFour]>(word[c] + kFour), from + 4 * sizeof(T),
+                            column + 4 < width);
         }
       } else {
 #pragma unroll
-        for (int j = 0; j < kPositions; ++j) word[c][j] = load_one<T>(from + j * sizeof(T), column + j < width);
+        for (int j = 0; j < kPositions; ++j) word[c][j] = device::load_one<T>(from + j * sizeof(T), column + j < width);
       }
     }
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../device/async_copy.cuh"
+#include "../device/load_where.cuh"
 #include "../device/mma.cuh"
 #include "small_groups_tile.cuh"
 #include "straight.h"
@@ -73,24 +74,6 @@ __device__ __forceinline__ Start start_of(const Plan& plan, const Place& place, 
       source + (place.image * p.source_channels + lane % 4) * p.source_rows.plane_pitch +
       start.depth * p.source_rows.outer_pitch + start.height * p.source_rows.inner_pitch + start.width);
   return start;
-}
-
-/// One element where `exists`, else zero; no branch.
-template <class T>
-__device__ __forceinline__ uint32_t load_one(const void* from, bool exists) {
-  if constexpr (sizeof(T) == 4) {
-    uint32_t to;
-    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u32 %0, [%1];}"
-        : "=&r"(to)
-        : "l"(from), "r"(static_cast<int>(exists)));
-    return to;
-  } else {
-    uint16_t to;
-    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u16 %0, 0; @p ld.global.nc.u16 %0, [%1];}"
-        : "=&h"(to)
-        : "l"(from), "r"(static_cast<int>(exists)));
-    return to;
-  }
 }
 
 /// Operands of a unit as they lie in memory: channel 4 j + t, half tile h, two of them a word with packs of half types.
@@ -183,7 +166,7 @@ struct Feed {
         const bool there = 4 * j + t < own.channels;
 #pragma unroll
         for (int h = 0; h < 4; ++h)
-          loaded.word[j][h] = load_one<T>(from + h * apart * static_cast<int>(sizeof(T)), there && exists[h]);
+          loaded.word[j][h] = device::load_one<T>(from + h * apart * static_cast<int>(sizeof(T)), there && exists[h]);
       }
     }
   }

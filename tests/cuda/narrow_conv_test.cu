@@ -2,7 +2,6 @@
 // that end where their allocation's poison begins. conv_kernels_test.cu has the tests every kernel shares.
 #include <halo/core/cuda_backend.h>
 #include <halo/cuda/conv/dispatch.h>
-#include <halo/cuda/conv/row_box.h>
 #include <halo/cuda/device/number.cuh>
 #include <halo/cuda/launch.h>
 
@@ -227,46 +226,6 @@ void for_each_supported(int64_t offset, const F& f) {
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
         if (algorithm.supports(problem, config_of<T>(pass, offset))) f(algorithm, problem, pass);
-      }
-    }
-  }
-}
-
-/// Whether the granules of every row of `box` lie apart and inside, whatever the shift, and rows are as aligned as
-/// those of `source`.
-bool rows_lie_apart(const RowBox& box, const RowSource& source, int size) {
-  const int outer = static_cast<int>(box.outer.divisor), inner = static_cast<int>(box.inner.divisor);
-  const auto congruent = [&](int pitch, int64_t elements) { return (pitch - elements * size) % 16 == 0; };
-  if (!congruent(box.inner_pitch, source.inner_pitch) || !congruent(box.outer_pitch, source.outer_pitch) ||
-      !congruent(box.plane_pitch, source.plane_pitch)) {
-    return false;
-  }
-  for (int shift = 0; shift < 16; shift += size) {
-    int end = 0;
-    for (int row = 0; row < box.rows(); ++row) {
-      const int start = shift + row / inner / outer * box.plane_pitch + row / inner % outer * box.outer_pitch +
-                        row % inner * box.inner_pitch;
-      if (start / 16 * 16 < end) return false;
-      end = (start + box.columns * size + 15) / 16 * 16;
-    }
-    if (end > box.bytes) return false;
-  }
-  return true;
-}
-
-TEST(RowBox, RowsLieApartAndKeepTheirAlignment) {
-  for (const int width : {1, 2, 3, 7, 64, 255, 510, 513}) {
-    for (const int height : {1, 3, 127}) {
-      const RowSource source{5, height, width, int64_t{5} * height * width + 1, int64_t{height} * width, width};
-      for (const int columns : {1, 2, 5, 66}) {
-        for (const int size : {2, 4, 8}) {
-          for (const int bank : {-1, 16, 32}) {
-            RowBox box = row_box(source, 3, 2, 4, columns, size, bank);
-            EXPECT_TRUE(rows_lie_apart(box, source, size)) << width << ' ' << height << ' ' << columns << ' ' << size;
-            box.inner_pitch -= 48;  // more than the room between rows
-            EXPECT_FALSE(rows_lie_apart(box, source, size));
-          }
-        }
       }
     }
   }
