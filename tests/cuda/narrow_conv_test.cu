@@ -215,13 +215,15 @@ std::vector<ConvProblem> narrow_problems() {
       problem({2, 3, 29, 70}, 3, 3, {5, 5}, {.stride = {2, 2}, .padding = {4, 3}, .dilation = {2, 2}}),
       problem({3, 5, 1501}, 5, 5, {5}, {.stride = {2}, .padding = {1}}),
       problem({3, 5, 90}, 5, 5, {7}, {.stride = {2}, .padding = {4}}),
+      problem({3, 37, 41, 24}, 101, 1, {1, 1}, {}),
+      problem({2, 33, 4104}, 70, 1, {1}, {}),
   };
 }
 
 template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
   for (const char* name : {"depthwise", "depthwise half", "depthwise columns", "depthwise general", "small groups",
-                           "phases", "straight", "few results", "few sources", "widened"}) {
+                           "phases", "straight", "pointwise", "few results", "few sources", "widened"}) {
     const Algorithm& algorithm = find_algorithm(name);
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
@@ -276,7 +278,8 @@ TYPED_TEST(NarrowConv, OneTf32ProductKeepsItsBound) {
         << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
     ++runs[algorithm.name];
   });
-  for (const char* kernel : {"straight", "few results", "few sources"}) EXPECT_GT(runs[kernel], 0) << kernel;
+  for (const char* kernel : {"straight", "pointwise", "few results", "few sources"})
+    EXPECT_GT(runs[kernel], 0) << kernel;
 }
 
 /// Infinities and NaN reach the results that they reach in plain sums, and no others.
@@ -285,7 +288,8 @@ TYPED_TEST(NarrowConv, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
   int reached = 0;
   for_each_supported<T>(0, [&](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
     const std::string kernel = algorithm.name;
-    if (!kernel.starts_with("depthwise") && kernel != "straight" && !kernel.starts_with("few")) return;
+    if (!kernel.starts_with("depthwise") && kernel != "straight" && kernel != "pointwise" && !kernel.starts_with("few"))
+      return;
     Tensors<T> got(problem, 0), expected(problem, 0);
     for (Tensors<T>* t : {&got, &expected}) {
       t->x.fill(1);
@@ -381,8 +385,8 @@ TYPED_TEST(NarrowConv, EveryProblemHasAKernelForEveryPass) {
     if (name.starts_with("few")) ++few;
   });
   // The general depthwise kernel takes the first ten problems and twelve more, and small groups take all of them;
-  // of the two with more channels only the input gradient in float32, and nothing of the two with more than 64.
-  constexpr int kWide = 2, kWider = 2;
+  // of the two with more channels only the input gradient in float32, and nothing of the four with more than 64.
+  constexpr int kWide = 2, kWider = 4;
   const int problems = static_cast<int>(narrow_problems().size()) - kWide - kWider;
   EXPECT_EQ(pairs, 3 * (22 + problems) + (sizeof(TypeParam) == 4 ? kWide : 0));
   EXPECT_EQ(halves, sizeof(TypeParam) == 2 ? 24 : 0);

@@ -1,0 +1,114 @@
+// Forward and backward_input of kernels of one tap, at memory speed.
+//
+// Limits: compute capability 9.0; one group, stride 1, no padding; as many source channels as leave room for two
+// stages beside the weights of 128 result channels (float32: 128; 160 with 64 results); planes of whole
+// 16 bytes, aligned operands; float32, bfloat16 and float16.
+#include <algorithm>
+
+#include "../launch.h"
+#include "../runtime/tensor_map.h"
+#include "../runtime/traits.h"
+#include "algorithms.h"
+#include "pointwise_kernel.cuh"
+
+namespace halo::cuda::conv {
+namespace pointwise {
+namespace {
+
+/// `blocks` is 0 where there is none.
+Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
+  constexpr ConvProblem::Extents kOnes{1, 1, 1}, kZeros{0, 0, 0};
+  constexpr int kMostChannels = 1024;
+  Plan plan{};
+  const bool half = is_half(config.dtype), forward = config.pass == ConvPass::Forward;
+  if ((!half && config.dtype != DType::Float32) || config.pass == ConvPass::BackwardWeight) return plan;
+  if (!device_traits().is_hopper() || config.alignment < 16) return plan;
+  if (problem.groups != 1 || problem.kernel != kOnes || problem.stride != kOnes || problem.padding_before != kZeros ||
+      problem.input != problem.output || problem.x_numel() == 0 || problem.y_numel() == 0)
+    return plan;
+  const int64_t plane = problem.input_positions(), words = half ? plane / 2 : plane;
+  const int64_t sources = forward ? problem.in_channels : problem.out_channels;
+  const int64_t results = forward ? problem.out_channels : problem.in_channels;
+  if (plane % (half ? 8 : 4) != 0 || words >= int64_t{1} << 30 || std::max(results, sources) > kMostChannels)
+    return plan;
+  plan.words = static_cast<int>(words);
+  plan.source_channels = static_cast<int>(sources);
+  plan.result_channels = static_cast<int>(results);
+  plan.chunks = (plan.source_channels + kChunk - 1) / kChunk;
+  plan.column_groups = results > kColumns ? 2 : 1;
+  plan.column_blocks = (plan.result_channels + 2 * kColumns - 1) / (2 * kColumns);
+  const bool split = !half && config.precision == Precision::Float32;
+  const int element = split ? 8 : half ? 2 : 4;  // bytes of all parts
+  plan.weight_bytes = plan.column_groups * kColumns * plan.chunks * kChunk * element;
+  const auto fixed = static_cast<int64_t>(kFixedBytes) + plan.weight_bytes;
+  const int64_t room = static_cast<int64_t>(device_traits().block_memory) - kStaticBytes - fixed;
+  plan.stages = static_cast<int>(std::min<int64_t>(kMostStages, room / plan.stage_bytes()));
+  if (room < 2 * plan.stage_bytes()) return plan;
+  plan.weight_source = forward ? 1 : problem.in_channels;
+  plan.weight_result = forward ? problem.in_channels : 1;
+  const int64_t tile = 256 / plan.column_groups, tiles = (words + tile - 1) / tile;
+  plan.items = tiles * problem.batch;
+  if (plan.items >= int64_t{1} << 31) return plan;
+  plan.tiles = FastDivide(static_cast<uint32_t>(tiles));
+  const Activation& activation = config.activation;
+  if (forward && activation.kind != ActivationKind::None) {
+    const bool relu = activation.kind == ActivationKind::Relu;
+    plan.smooth = !relu && !(activation.kind == ActivationKind::LeakyRelu && activation.slope <= 1);
+    plan.slope = relu ? 0 : activation.slope;
+  }
+  plan.shared_bytes = static_cast<std::size_t>(fixed + plan.stages * plan.stage_bytes());
+  plan.blocks = static_cast<int>(
+      std::min<int64_t>(plan.items, std::max(1, device_traits().multiprocessors / plan.column_blocks)));
+  // As seen on an H200: bytes, or a block's items, in which the copy engine's lines count whether they exist or not.
+  constexpr double kBytesPerMs = 3.5e9, kClocksPerMs = 1.755e6, kStartMs = 8e-3;
+  const double clocks = 1000 + plan.chunks * (1536.0 / plan.column_groups + (split ? 1200 : 400));
+  const auto turns = static_cast<double>((plan.items + plan.blocks - 1) / plan.blocks);
+  plan.predicted_ms = kStartMs + std::max(problem.bytes(half ? 2 : 4) / kBytesPerMs, turns * clocks / kClocksPerMs);
+  return plan;
+}
+
+bool supports(const ConvProblem& problem, const ConvConfig& config) { return make_plan(problem, config).blocks > 0; }
+std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
+double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
+  return make_plan(problem, config).predicted_ms;
+}
+
+template <class T, bool Split>
+void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  const Plan plan = make_plan(problem, config);
+  const bool forward = config.pass == ConvPass::Forward;
+  const auto* const w = static_cast<const T*>(operands.w);
+  auto *const x = static_cast<T*>(operands.x), *const y = static_cast<T*>(operands.y);
+  small_groups::GatherArguments<T> tensors{y, w, nullptr, x, {}};
+  if (forward) tensors = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
+  const auto map = [&](const T* data, int channels, cuuint32_t box) {
+    const auto words = static_cast<cuuint64_t>(plan.words), lines = static_cast<cuuint64_t>(channels);
+    return tensor_map(data, {words, lines, static_cast<cuuint64_t>(problem.batch)}, {words, words * lines},
+                      {32, box, 1}, true);
+  };
+  launch("conv pointwise", pointwise_kernel<T, Split>,
+         dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.column_blocks)), kThreads,
+         plan.shared_bytes, stream, plan,
+         Arguments<T>{tensors,
+                      {Sizes(problem), tensors.source, w, forward},
+                      map(tensors.source, plan.source_channels, kChunk),
+                      map(tensors.result, plan.result_channels, kColumns)});
+}
+
+void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  switch (config.dtype) {
+    case DType::BFloat16: return run_as<BFloat16, false>(problem, config, operands, stream);
+    case DType::Float16: return run_as<Float16, false>(problem, config, operands, stream);
+    default:
+      return config.precision == Precision::Float32 ? run_as<float, true>(problem, config, operands, stream)
+                                                    : run_as<float, false>(problem, config, operands, stream);
+  }
+}
+
+}  // namespace
+}  // namespace pointwise
+
+const Algorithm kPointwise{"pointwise", pointwise::supports, pointwise::workspace_bytes, pointwise::predict_ms,
+                           pointwise::run};
+
+}  // namespace halo::cuda::conv
