@@ -21,7 +21,9 @@ constexpr int kFewestSources = 4;  // channels
 
 constexpr double kClocksPerMs = 1.755e6, kHalfClocks = 1500;  // of a stage, as seen on an H200
 /// Of a scheduler, for a row of a source channel.
-constexpr double kFloatInstructions = (kTaps * (kTaps * kResults + 1) * kFloatColumns + 20) * (kFloatThreads / 128);
+constexpr double float_instructions(int side) {
+  return (kTaps * (kTaps * kResults + 1.0 / side) * kFloatColumns + 20) * (kFloatThreads / 128);
+}
 
 /// The taps of an axis in the order of their offsets, which are `apart` apart. False unless there are kTaps.
 bool order_taps(const small_groups::AxisTaps& taps, int& apart, int (&ordered)[kTaps]) {
@@ -80,8 +82,9 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
     ms = 6e-3 + choose_strips(plan) * plan.units * kHalfClocks / kClocksPerMs;
   } else {
     plan.width = kFloatWidth;
+    plan.side = apart % 2 == 0 && plan.first_column % 2 == 0 && plan.result_width % 2 == 0 ? 2 : 1;
     plan.chunks = (plan.result_width + plan.width - 1) / plan.width;
-    ms = std::max(6e-3 + choose_strips(plan) * plan.channels * kFloatInstructions / 1.4e6,
+    ms = std::max(6e-3 + choose_strips(plan) * plan.channels * float_instructions(plan.side) / 1.52e6,
                   4e-3 + problem.bytes(sizeof(float)) / 3.6e9);
   }
   return plan.images * plan.chunks * plan.strips < int64_t{1} << 31;
@@ -118,8 +121,8 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
     launch("conv few results", half_kernel<T>, grid, kHalfThreads, half_shared_bytes(plan), stream, plan, arguments,
            plain);
   } else {
-    launch("conv few results", float_kernel, grid, kFloatThreads + 32, float_shared_bytes(plan), stream, plan,
-           arguments, plain);
+    launch("conv few results", plan.side == 2 ? float_kernel<2> : float_kernel<1>, grid, kFloatBlock,
+           float_shared_bytes(plan), stream, plan, arguments, plain);
   }
 }
 

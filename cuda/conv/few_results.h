@@ -22,6 +22,7 @@ struct Plan {
   int strip, strips;            ///< result rows of a block, blocks of a column of them
   int width, chunks;            ///< result columns of a block, blocks of a row
   int units;                    ///< stages of a source row
+  int side;                     ///< float32: neighbouring columns of a thread
 };
 
 template <class T>

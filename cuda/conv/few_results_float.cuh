@@ -14,9 +14,10 @@
 
 namespace halo::cuda::conv::few_results {
 
-inline constexpr int kFloatThreads = 256;  // that add; a warp more gives the copy engine its orders
-inline constexpr int kFloatColumns = 10;   // of a thread, kFloatThreads apart
-inline constexpr int kFloatChannels = 4;   // of a stage
+inline constexpr int kFloatThreads = 256;  // that add; a warpgroup more gives the copy engine its orders
+inline constexpr int kFloatBlock = kFloatThreads + 128;
+inline constexpr int kFloatColumns = 10;  // of a thread: groups of one or two, kFloatThreads groups apart
+inline constexpr int kFloatChannels = 4;  // of a stage
 inline constexpr int kFloatStages = 4;
 inline constexpr int kFloatPitch =
     kFloatThreads * kFloatColumns + kReach + 4;  // of a row in shared memory: 3 columns before the first
@@ -63,23 +64,38 @@ struct RowFeed {
   }
 };
 
-/// Adds what kFloatChannels source channels give to the rows that tap 0, 1, 2 reach. `at`: the thread's first column.
-__device__ __forceinline__ void add_channels(float (&sums)[kTaps][kResults][kFloatColumns], const float* at, int apart,
-                                             const float* weights) {
-  const float* const columns[kTaps] = {at, at + apart, at + 2 * apart};
-#pragma unroll
-  for (int k = 0; k < kFloatChannels; ++k) {
-    float values[kTaps][kFloatColumns];
+/// Column p of a thread, beside its first. Side: columns of a group.
+template <int Side>
+__device__ constexpr int column_of(int p) {
+  return p / Side * Side * kFloatThreads + p % Side;
+}
+
+/// What a thread reads of one source channel.
+template <int Side>
+struct ChannelInputs {
+  float values[kTaps][kFloatColumns];
+  float weights[kFloatWeights];
+
+  __device__ __forceinline__ void load(const float* at, int apart, const float* weight) {
 #pragma unroll
     for (int j = 0; j < kTaps; ++j) {
+      const float* const from = at + j * apart;
 #pragma unroll
-      for (int p = 0; p < kFloatColumns; ++p) values[j][p] = columns[j][k * kFloatPitch + p * kFloatThreads];
+      for (int p = 0; p < kFloatColumns; p += Side) {
+        if constexpr (Side == 2) {
+          *reinterpret_cast<float2*>(values[j] + p) = *reinterpret_cast<const float2*>(from + column_of<Side>(p));
+        } else {
+          values[j][p] = from[column_of<Side>(p)];
+        }
+      }
     }
-    float w[kFloatWeights];
 #pragma unroll
-    for (int i = 0; i < kFloatWeights; i += 4) {
-      *reinterpret_cast<float4*>(w + i) = *reinterpret_cast<const float4*>(weights + k * kFloatWeights + i);
-    }
+    for (int i = 0; i < kFloatWeights; i += 4)
+      *reinterpret_cast<float4*>(weights + i) = *reinterpret_cast<const float4*>(weight + i);
+  }
+
+  /// Adds what the channel gives to the rows that tap 0, 1, 2 reach.
+  __device__ __forceinline__ void add(float (&sums)[kTaps][kResults][kFloatColumns]) const {
 #pragma unroll
     for (int i = 0; i < kTaps; ++i) {
 #pragma unroll
@@ -87,14 +103,13 @@ __device__ __forceinline__ void add_channels(float (&sums)[kTaps][kResults][kFlo
 #pragma unroll
         for (int c = 0; c < kResults; ++c) {
 #pragma unroll
-          for (int p = 0; p < kFloatColumns; ++p) {
-            sums[i][c][p] = fmaf(values[j][p], w[(i * kTaps + j) * kResults + c], sums[i][c][p]);
-          }
+          for (int p = 0; p < kFloatColumns; ++p)
+            sums[i][c][p] = fmaf(values[j][p], weights[(i * kTaps + j) * kResults + c], sums[i][c][p]);
         }
       }
     }
   }
-}
+};
 
 inline std::size_t float_shared_bytes(const Plan& plan) {
   return (std::size_t{kFloatStages} * kFloatChannels * kFloatPitch +
@@ -104,7 +119,7 @@ inline std::size_t float_shared_bytes(const Plan& plan) {
 
 /// Row i of the weights in shared memory is what a source row gives to the result row i after the first it reaches.
 __device__ inline void fill_float_weights(float* weights, const Plan& plan, const float* weight) {
-  for (int i = static_cast<int>(threadIdx.x); i < plan.channels * kFloatWeights; i += kFloatThreads + 32) {
+  for (int i = static_cast<int>(threadIdx.x); i < plan.channels * kFloatWeights; i += kFloatBlock) {
     const int at = i % kFloatWeights, result = at % kResults, column = at / kResults % kTaps,
               row = at / (kResults * kTaps);
     const float* const from = weight + result * plan.weight_result + i / kFloatWeights * plan.weight_source;
@@ -113,12 +128,13 @@ __device__ inline void fill_float_weights(float* weights, const Plan& plan, cons
 }
 
 /// The thread's results of row `done` again, as plain float32 chains.
-__device__ __noinline__ inline void plain_row(const Plan& plan, const Arguments<float>& arguments,
-                                              const PlainSum& plain, const Place& place, int done) {
+template <int Side>
+__device__ __noinline__ void plain_row(const Plan& plan, const Arguments<float>& arguments, const PlainSum& plain,
+                                       const Place& place, int done) {
   const int64_t channel = place.image_group % plan.groups * plan.results;
   for (int i = 0; i < plan.results * kFloatColumns; ++i) {
-    const int c = i / kFloatColumns,
-              column = place.chunk * kFloatWidth + i % kFloatColumns * kFloatThreads + static_cast<int>(threadIdx.x);
+    const int c = i / kFloatColumns, column = place.chunk * kFloatWidth + column_of<Side>(i % kFloatColumns) +
+                                              Side * static_cast<int>(threadIdx.x);
     if (column >= plan.result_width) continue;
     const int64_t flat = int64_t{done} * plan.result_width + column;
     const int64_t position = int64_t{place.depth} * plan.result_rows * plan.result_width + flat;
@@ -130,7 +146,8 @@ __device__ __noinline__ inline void plain_row(const Plan& plan, const Arguments<
   }
 }
 
-__global__ void __launch_bounds__(kFloatThreads + 32, 1)
+template <int Side>
+__global__ void __launch_bounds__(kFloatBlock, 1)
     float_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<float> arguments,
                  const __grid_constant__ PlainSum plain) {
   extern __shared__ __align__(128) float staged[];
@@ -147,7 +164,7 @@ __global__ void __launch_bounds__(kFloatThreads + 32, 1)
   const int lead = ((begin % 4) + 4) % 4;
   const int from = max(begin - lead, 0), to = min(begin - lead + kFloatPitch, plan.source_width);
 
-  for (int i = thread; i < kFloatStages * kFloatChannels * kFloatPitch; i += kFloatThreads + 32) staged[i] = 0;
+  for (int i = thread; i < kFloatStages * kFloatChannels * kFloatPitch; i += kFloatBlock) staged[i] = 0;
   fill_float_weights(weights, plan, arguments.weight + image_group % plan.groups * plan.weight_group);
   if (thread == 0) {
     for (int i = 0; i < kFloatStages; ++i) {
@@ -163,6 +180,7 @@ __global__ void __launch_bounds__(kFloatThreads + 32, 1)
   const int rows_from = max(first_result + plan.first_row, 0);
   const int rows_to = min(last_result + plan.first_row + kTaps - 1, plan.source_rows);
   if (thread >= kFloatThreads) {
+    device::registers_decrease<24>();
     RowFeed feed{
         arguments.source + image_group * plan.channels * plan.source_plane + int64_t{depth} * plan.source_slice + from,
         plan.source_plane,
@@ -176,51 +194,92 @@ __global__ void __launch_bounds__(kFloatThreads + 32, 1)
     if (thread == kFloatThreads) {
       while (feed.row < feed.last) feed.next(stages);
     }
-    return;
-  }
-
-  float* const result =
-      arguments.result + image_group * plan.results * plan.result_plane + int64_t{depth} * plan.result_slice;
-  const float* const bias =
-      arguments.bias == nullptr ? nullptr : arguments.bias + image_group % plan.groups * plan.results;
-  float sums[kTaps][kResults][kFloatColumns] = {};
-  int stage = 0;
-  uint32_t parity = 0;
-  for (int row = first_result; row < last_result + kTaps - 1; ++row) {
-    const int source_row = row + plan.first_row;
-    if (from < to && source_row >= rows_from && source_row < rows_to) {
+  } else {
+    device::registers_increase<240>();
+    float* const result =
+        arguments.result + image_group * plan.results * plan.result_plane + int64_t{depth} * plan.result_slice;
+    float bias[kResults] = {};
+    for (int c = 0; arguments.bias != nullptr && c < plan.results; ++c)
+      bias[c] = arguments.bias[image_group % plan.groups * plan.results + c];
+    float sums[kTaps][kResults][kFloatColumns] = {};
+    const int column = chunk * kFloatWidth + Side * thread;
+    int stage = 0, left = from < to ? (rows_to - rows_from) * (plan.channels / kFloatChannels) : 0;
+    uint32_t parity = 0;
+    const float* weight = weights;
+    ChannelInputs<Side> inputs[2];  // of the channel at hand and of the next one
+    const auto load = [&](int channel) {
+      inputs[channel % 2].load(stages.row(stage, channel) + lead + Side * thread, plan.apart,
+                               weight + channel * kFloatWeights);
+    };
+    if (left > 0) {
+      device::barrier_wait(stages.full, 0);
+      load(0);
+    }
+    for (int row = first_result; row < last_result + kTaps - 1; ++row) {
+      const int source_row = row + plan.first_row;
+      if (from < to && source_row >= rows_from && source_row < rows_to) {
 #pragma unroll 1
-      for (int i = 0; i < plan.channels; i += kFloatChannels) {
-        device::barrier_wait(stages.full + stage * 8, parity);
-        add_channels(sums, stages.row(stage, 0) + lead + thread, plan.apart, weights + i * kFloatWeights);
-        __syncwarp();
-        if (thread % 32 == 0) device::barrier_arrive(stages.empty + stage * 8);
-        if (++stage == kFloatStages) {
-          stage = 0;
-          parity ^= 1;
+        for (int i = 0; i < plan.channels; i += kFloatChannels) {
+#pragma unroll
+          for (int k = 0; k + 1 < kFloatChannels; ++k) {
+            load(k + 1);
+            inputs[k % 2].add(sums);
+          }
+          __syncwarp();
+          if (thread % 32 == 0) device::barrier_arrive(stages.empty + stage * 8);
+          if (++stage == kFloatStages) {
+            stage = 0;
+            parity ^= 1;
+          }
+          weight = i + kFloatChannels < plan.channels ? weight + kFloatChannels * kFloatWeights : weights;
+          if (--left > 0) {
+            device::barrier_wait(stages.full + stage * 8, parity);
+            load(0);
+          }
+          inputs[(kFloatChannels - 1) % 2].add(sums);
         }
       }
-    }
-    const int done = row - (kTaps - 1);  // no later row reaches it
-    float poison = 0;                    // becomes NaN with the first result that is not finite
+      const int done = row - (kTaps - 1);  // no later row reaches it
+      float poison = 0;                    // becomes NaN with the first result that is not finite
 #pragma unroll
-    for (int c = 0; c < kResults; ++c) {
+      for (int c = 0; c < kResults; ++c) {
 #pragma unroll
-      for (int p = 0; p < kFloatColumns; ++p) {
-        const int column = chunk * kFloatWidth + p * kFloatThreads + thread;
-        if (done >= first_result && c < plan.results && column < plan.result_width) {
-          const float sum = bias == nullptr ? sums[0][c][p] : sums[0][c][p] + bias[c];
-          poison = fmaf(sum, 0.0f, poison);
-          result[c * plan.result_plane + int64_t{done} * plan.result_width + column] =
-              arguments.activation.kind == ActivationKind::None ? sum
-                                                                : device::call_activation(arguments.activation, sum);
+        for (int p = 0; p < kFloatColumns; ++p) {
+          sums[0][c][p] += bias[c];
+          poison = fmaf(sums[0][c][p], 0.0f, poison);
+        }
+      }
+      if (arguments.activation.kind != ActivationKind::None) {
+#pragma unroll
+        for (int c = 0; c < kResults; ++c) {
+#pragma unroll
+          for (int p = 0; p < kFloatColumns; ++p)
+            sums[0][c][p] = device::call_activation(arguments.activation, sums[0][c][p]);
+        }
+      }
+#pragma unroll
+      for (int c = 0; c < kResults; ++c) {
+        float* const to_row = result + c * plan.result_plane + int64_t{done} * plan.result_width + column;
+#pragma unroll
+        for (int p = 0; p < kFloatColumns; p += Side) {
+          if (done >= first_result && c < plan.results && column + column_of<Side>(p) < plan.result_width) {
+            if constexpr (Side == 2) {
+              *reinterpret_cast<float2*>(to_row + column_of<Side>(p)) = {sums[0][c][p], sums[0][c][p + 1]};
+            } else {
+              to_row[column_of<Side>(p)] = sums[0][c][p];
+            }
+          }
         }
 #pragma unroll
-        for (int i = 0; i < kTaps; ++i) sums[i][c][p] = i + 1 < kTaps ? sums[i + 1][c][p] : 0.0f;
+        for (int p = 0; p < kFloatColumns; ++p) {
+#pragma unroll
+          for (int i = 0; i < kTaps; ++i) sums[i][c][p] = i + 1 < kTaps ? sums[i + 1][c][p] : 0.0f;
+        }
       }
+      // Zeros stand for what does not exist: they are no part of sums that are not finite.
+      if (poison != poison && done >= first_result)
+        plain_row<Side>(plan, arguments, plain, Place(plan, blockIdx.x), done);
     }
-    // Zeros stand for what does not exist: they are no part of sums that are not finite.
-    if (poison != poison) plain_row(plan, arguments, plain, Place(plan, blockIdx.x), done);
   }
 }
 

@@ -39,10 +39,27 @@ struct WeightArguments {
 template <class T>
 struct WeightFeed {
   using S = Stage<T>;
+  static constexpr int kXShare = (kTapRows * kSources * S::kXPieces + kWeightThreads - 1) / kWeightThreads;
   const Plan& plan;
   const WeightArguments<T>& arguments;
   uint32_t base;
   int64_t step;
+  struct {  // pieces of x that the thread brings: beside the first, in rows and columns; elements of shared memory
+    int64_t from;
+    int row, column, to;
+  } x[kXShare];
+
+  __device__ WeightFeed(const Plan& plan, const WeightArguments<T>& arguments, uint32_t base)
+      : plan(plan), arguments(arguments), base(base), step(blockIdx.x) {
+#pragma unroll
+    for (int k = 0; k < kXShare; ++k) {
+      const int i = static_cast<int>(threadIdx.x) + k * kWeightThreads, r = i / S::kXPieces;
+      x[k].row = plan.first_row + r / plan.channels;
+      x[k].column = plan.first_column - plan.lead + i % S::kXPieces * 4;
+      x[k].from = r % plan.channels * plan.source_plane + int64_t{x[k].row} * plan.source_width + x[k].column;
+      x[k].to = r < plan.tap_rows * plan.channels ? S::kXAt + r * S::kXPitch + i % S::kXPieces * 4 : -1;
+    }
+  }
 
   __device__ __forceinline__ void order(int stage) {
     if (step < plan.steps) {
@@ -52,28 +69,25 @@ struct WeightFeed {
                                      depth)} *
               plan.groups +
           blockIdx.y;
-      const int column = static_cast<int>(chunk) * kStep, thread = static_cast<int>(threadIdx.x);
+      const int column = static_cast<int>(chunk) * kStep;
       const uint32_t to = base + static_cast<uint32_t>(stage * S::kBytes);
-      {
-        const int piece = thread % 32 * 4, first = thread / 32;
-        const T* from = arguments.y + (image * plan.results + first) * plan.result_plane + depth * plan.result_slice +
-                        int64_t{row} * plan.result_width + column + piece;
-        const bool exists = column + piece < plan.result_width;
+      const T* const y = arguments.y + image * plan.results * plan.result_plane + depth * plan.result_slice +
+                         int64_t{row} * plan.result_width + column;
+      const int thread = static_cast<int>(threadIdx.x), piece = thread % 32 * 4, down = thread / 32;
 #pragma unroll
-        for (int r = 0; r < kMostResults; r += kWeightWarps, from += kWeightWarps * plan.result_plane)
-          device::copy_async<4 * sizeof(T)>(to + ((first + r) * S::kYPitch + piece) * sizeof(T), from,
-                                            exists && first + r < plan.results ? 4 * sizeof(T) : 0);
-      }
-      const int begin = column + plan.first_column - plan.lead;
-      for (int i = thread; i < plan.tap_rows * plan.channels * S::kXPieces; i += kWeightThreads) {
-        const int piece = i % S::kXPieces * 4, r = i / S::kXPieces;
-        const int source_row = static_cast<int>(row) + plan.first_row + r / plan.channels;
-        const bool exists = static_cast<unsigned>(begin + piece) < static_cast<unsigned>(plan.source_width) &&
-                            static_cast<unsigned>(source_row) < static_cast<unsigned>(plan.source_rows);
-        const T* from = arguments.x + (image * plan.channels + r % plan.channels) * plan.source_plane +
-                        depth * plan.source_slice + int64_t{source_row} * plan.source_width + begin + piece;
-        device::copy_async<4 * sizeof(T)>(to + (S::kXAt + r * S::kXPitch + piece) * sizeof(T), from,
-                                          exists ? 4 * sizeof(T) : 0);
+      for (int r = 0; r < kMostResults; r += kWeightWarps)
+        device::copy_async<4 * sizeof(T)>(
+            to + ((down + r) * S::kYPitch + piece) * sizeof(T), y + (down + r) * plan.result_plane + piece,
+            column + piece < plan.result_width && down + r < plan.results ? 4 * sizeof(T) : 0);
+      const T* const from = arguments.x + image * plan.channels * plan.source_plane + depth * plan.source_slice +
+                            int64_t{row} * plan.source_width + column;
+#pragma unroll
+      for (int k = 0; k < kXShare; ++k) {
+        const bool exists =
+            static_cast<unsigned>(column + x[k].column) < static_cast<unsigned>(plan.source_width) &&
+            static_cast<unsigned>(static_cast<int>(row) + x[k].row) < static_cast<unsigned>(plan.source_rows);
+        if (x[k].to >= 0)
+          device::copy_async<4 * sizeof(T)>(to + x[k].to * sizeof(T), from + x[k].from, exists ? 4 * sizeof(T) : 0);
       }
     }
     device::copy_async_commit();
@@ -83,10 +97,11 @@ struct WeightFeed {
 
 using WeightSums = float[kRowTiles][kColumnTiles][4];
 
-/// part = what the warp's positions of a stage give. `at`: where its columns find the first position of x.
+/// part = what the warp's positions of a stage give; half types: part +=. `at`: where its columns find the first
+/// position of x; `even`: all of them at whole words.
 template <class T, bool Split>
 __device__ __forceinline__ void multiply_stage(WeightSums& part, const T* stage, const int (&at)[kColumnTiles],
-                                               int warp, int lane) {
+                                               bool even, int warp, int lane) {
   using S = Stage<T>;
   const int g = lane / 4, t = lane % 4, first = warp * (kStep / kWeightWarps);
   if constexpr (sizeof(T) == 2) {
@@ -104,13 +119,16 @@ __device__ __forceinline__ void multiply_stage(WeightSums& part, const T* stage,
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
       const uint16_t* const from = x + at[n];
-      const uint32_t b[2] = {from[0] | uint32_t{from[1]} << 16, from[8] | uint32_t{from[9]} << 16};
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-        for (float& sum : part[m][n]) sum = 0;
-        device::multiply_halves<T>(part[m][n], a[m], b);
+      uint32_t b[2];
+      if (even) {
+        b[0] = *reinterpret_cast<const uint32_t*>(from);
+        b[1] = *reinterpret_cast<const uint32_t*>(from + 8);
+      } else {
+        b[0] = from[0] | uint32_t{from[1]} << 16;
+        b[1] = from[8] | uint32_t{from[9]} << 16;
       }
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) device::multiply_halves<T>(part[m][n], a[m], b);
     }
   } else {
     const float* const x = stage + S::kXAt + first + t;
@@ -151,18 +169,22 @@ __global__ void __launch_bounds__(kWeightThreads, 1)
     const int column = n * 8 + g < weights ? n * 8 + g : 0, tap = column / plan.channels;
     at[n] = (plan.row[tap] * plan.channels + column % plan.channels) * S::kXPitch + plan.lead + plan.column[tap];
   }
-  WeightFeed<T> feed{plan, arguments, static_cast<uint32_t>(__cvta_generic_to_shared(shared)), blockIdx.x};
+  const bool even = __all_sync(0xffffffffu, (at[0] | at[1] | at[2] | at[3]) % 2 == 0);
+  WeightFeed<T> feed(plan, arguments, static_cast<uint32_t>(__cvta_generic_to_shared(shared)));
   for (int i = 0; i + 1 < S::kStages; ++i) feed.order(i);
-  WeightSums sums{};
+  WeightSums sums{}, part{};
   int stage = 0;
   for (int64_t step = blockIdx.x; step < plan.steps; step += gridDim.x) {
     device::copy_async_wait<S::kStages - 2>();
     __syncthreads();  // the stage has arrived, and everybody is done with the one before
     feed.order(stage == 0 ? S::kStages - 1 : stage - 1);
-    WeightSums part;  // the tensor core rounds its sums toward zero: not too many of them
-    multiply_stage<T, Split>(part, reinterpret_cast<const T*>(shared + stage * S::kBytes), at, warp, lane);
-    small_groups::promote(sums, part);
+    multiply_stage<T, Split>(part, reinterpret_cast<const T*>(shared + stage * S::kBytes), at, even, warp, lane);
     stage = stage + 1 == S::kStages ? 0 : stage + 1;
+    // The tensor core rounds its sums toward zero: not too many of them.
+    if (sizeof(T) == 4 || stage == 0 || step + gridDim.x >= plan.steps) {
+      small_groups::promote(sums, part);
+      small_groups::clear(part);
+    }
   }
   device::copy_async_wait_all();
   __syncthreads();
