@@ -59,11 +59,14 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   plan.shared_bytes = static_cast<std::size_t>(fixed + plan.stages * plan.stage_bytes());
   plan.blocks = static_cast<int>(
       std::min<int64_t>(plan.items, std::max(1, device_traits().multiprocessors / plan.column_blocks)));
-  // As seen on an H200: bytes, or a block's items, in which the copy engine's lines count whether they exist or not.
-  constexpr double kBytesPerMs = 3.5e9, kClocksPerMs = 1.755e6, kStartMs = 8e-3;
-  const double clocks = 1000 + plan.chunks * (1536.0 / plan.column_groups + (split ? 1200 : 400));
+  // As seen on an H200: bytes, or a block's items one after the other.
+  constexpr double kReadPerMs = 4.75e9, kWrittenPerMs = 3.08e9, kClocksPerMs = 1.755e6, kStartMs = 8e-3;
+  const double channel = static_cast<double>(problem.batch * plane) * (half ? 2 : 4);
+  const double bytes =
+      channel * static_cast<double>(sources) / kReadPerMs + channel * static_cast<double>(results) / kWrittenPerMs;
+  const double clocks = split ? 1500 + 2000 * plan.chunks : 2500 + 1000 * plan.chunks;
   const auto turns = static_cast<double>((plan.items + plan.blocks - 1) / plan.blocks);
-  plan.predicted_ms = kStartMs + std::max(problem.bytes(half ? 2 : 4) / kBytesPerMs, turns * clocks / kClocksPerMs);
+  plan.predicted_ms = kStartMs + std::max(bytes, turns * clocks / kClocksPerMs);
   return plan;
 }
 

@@ -217,6 +217,7 @@ std::vector<ConvProblem> narrow_problems() {
       problem({3, 5, 90}, 5, 5, {7}, {.stride = {2}, .padding = {4}}),
       problem({3, 37, 41, 24}, 101, 1, {1, 1}, {}),
       problem({2, 33, 4104}, 70, 1, {1}, {}),
+      problem({3, 5, 41, 24}, 6, 1, {1, 1}, {}),
   };
 }
 
