@@ -3,6 +3,8 @@
 
 #include <halo/ops/binary_functors.h>
 
+#include "teams.cuh"
+
 namespace halo::cuda::device {
 
 /// The larger, or NaN where one is.
@@ -55,12 +57,18 @@ __device__ __forceinline__ auto sum_exponentials(const Row& row, const typename 
   ExponentialSum<Value> total;
   if constexpr (Row::kHeld) {
     auto* const numbers = reinterpret_cast<Value*>(shared);
-    Value top = total.largest, sum = 0;
-    row.each([&](int64_t, Value value) { top = maximum(top, value); }, values);
-    total.largest = row.combine(top, numbers, Maximum{});
+    Value top[2] = {total.largest, total.largest}, sum[2] = {};  // two that do not wait for each other
+#pragma unroll
+    for (int e = 0; e < Row::kElements; ++e) {
+      if (row.holds(e)) top[e % 2] = maximum(top[e % 2], values.at[e]);
+    }
+    total.largest = row.combine(maximum(top[0], top[1]), numbers, Maximum{});
     const Value shift = total.largest == -static_cast<Value>(INFINITY) ? Value(0) : total.largest;
-    row.each([&](int64_t, Value value) { sum += exp_of_difference(value, shift); }, values);
-    total.sum = row.combine(sum, numbers, functor::Add{});
+#pragma unroll
+    for (int e = 0; e < Row::kElements; ++e) {
+      if (row.holds(e)) sum[e % 2] += exp_of_difference(values.at[e], shift);
+    }
+    total.sum = row.combine(sum[0] + sum[1], numbers, functor::Add{});
     return total;
   } else {
     row.each([&](int64_t, Value value) { total = total(total, {value, 1}); }, values);
@@ -69,3 +77,6 @@ __device__ __forceinline__ auto sum_exponentials(const Row& row, const typename 
 }
 
 }  // namespace halo::cuda::device
+
+template <>
+inline constexpr bool halo::cuda::kCommutes<halo::cuda::device::Maximum> = true;

@@ -8,6 +8,11 @@ __device__ __forceinline__ float quick_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
+__device__ __forceinline__ float quick_log(float x) {
+  float log2;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(x));
+  return log2 * 0.693147181f;
+}
 /// 0 for what is beyond float32, and without the scaling of numbers near that as a division by __fdividef has it.
 __device__ __forceinline__ float quick_reciprocal(float x) {
   float inverse;

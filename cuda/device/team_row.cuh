@@ -124,8 +124,8 @@ struct HeldRow : RowMarch {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) *reinterpret_cast<Pack<T, kSize>*>(to + p * kPackPitch) = packs[p];
   }
-  __device__ __forceinline__ Raw take_raw(int slot) const {
-    device::copy_async_wait_all();
+  /// What was fetched to `slot` and waited for, and pack p of it.
+  __device__ __forceinline__ Raw raw(int slot) const {
     Raw raw;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
@@ -133,12 +133,15 @@ struct HeldRow : RowMarch {
     }
     return raw;
   }
+  __device__ __forceinline__ Chunk slot_chunk(int slot, int p) const {
+    return device::widen(*reinterpret_cast<const Pack<T, kSize>*>(place(slot) + p * kPackPitch));
+  }
   __device__ __forceinline__ Values take(int slot, const T*) const {
-    const Raw raw = take_raw(slot);
+    device::copy_async_wait_all();
     Values values;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      const Chunk wide = chunk(raw, p);
+      const Chunk wide = slot_chunk(slot, p);
 #pragma unroll
       for (int k = 0; k < kSize; ++k) values.at[p * kSize + k] = wide.at[k];
     }

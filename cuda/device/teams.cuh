@@ -1,10 +1,13 @@
 // Blocks cut into teams, each working on one row.
 #pragma once
 
+#include <halo/ops/binary_functors.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace halo::cuda {
 
@@ -60,13 +63,17 @@ __device__ __forceinline__ Value shuffle_xor(const Value& value, int mask) {
   return other;
 }
 
+/// Whether combine(a, b) and combine(b, a) are known to have the same bits.
+template <class Combine>
+inline constexpr bool kCommutes = std::is_same_v<Combine, functor::Add>;
+
 /// combine_team for teams whose threads lie side by side: within warps by shuffles, then over a team's warps in order.
 template <class Value, class Combine>
 __device__ Value combine_neighbours(int depth, Value value, Value* values, const Combine& combine) {
   const int thread = static_cast<int>(threadIdx.x);
   const auto meet = [&](int mask) {
     const Value other = shuffle_xor(value, mask);
-    value = (thread & mask) == 0 ? combine(value, other) : combine(other, value);  // the same for both
+    value = kCommutes<Combine> || (thread & mask) == 0 ? combine(value, other) : combine(other, value);  // as the other
   };
   if (depth >= Teams::kWarp) {
 #pragma unroll

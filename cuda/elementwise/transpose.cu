@@ -1,6 +1,5 @@
 #include <halo/core/strided.h>
 
-#include "../device/async_copy.cuh"
 #include "../device/map.cuh"
 #include "transpose.h"
 
@@ -17,8 +16,10 @@ struct Planes {
   Walk<2> others;  ///< where the planes begin
 };
 
+constexpr int kEdge = 64;  ///< 16 elements a thread are in flight
+
 /// A block's tile of kEdge by kEdge elements.
-template <class T, int kEdge>
+template <class T>
 struct Tile {
   const T* from;
   T* to;
@@ -35,15 +36,13 @@ struct Tile {
   }
 };
 
-constexpr int kElementEdge = 64;  // 16 elements a thread are in flight
-
 /// An element at a time, wherever lines begin.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     transpose_elements_kernel(const __grid_constant__ Planes p, const T* source, T* target) {
-  constexpr int kEdge = kElementEdge, kRows = kThreads / kWarp;
+  constexpr int kRows = kThreads / kWarp;
   __shared__ T shared[kEdge][kEdge + 1];
-  const Tile<T, kEdge> tile(p, source, target);
+  const Tile<T> tile(p, source, target);
   const int x = static_cast<int>(threadIdx.x) % kWarp, y = static_cast<int>(threadIdx.x) / kWarp;
 #pragma unroll
   for (int j = 0; j < kEdge; j += kRows) {
@@ -64,50 +63,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The lines of a tile of packs in shared memory, one for each of kEdge columns; they are as far apart as lets a warp
-/// read across them.
-template <class T>
-struct Lines {
-  static constexpr int kLineBytes = 256, kEdge = kLineBytes / static_cast<int>(sizeof(T)), kSize = kWide<T>;
-  static constexpr int kPitch = kLineBytes + device::kGranule;
-  static constexpr int kPacks = kLineBytes / device::kGranule;  // of a line
-  static constexpr int kBytes = kEdge * kPitch + kEdge / kSize * device::kGranule;
-
-  __device__ static int line(int column) { return column * kPitch + column / kSize * device::kGranule; }
-};
-
-/// 16 bytes at a time: lines of both tensors are whole packs.
+/// Two columns of 2-byte elements at a time, which are neighbours in the target and whose lines begin anywhere.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    transpose_packs_kernel(const __grid_constant__ Planes p, const T* source, T* target) {
-  using Lines = Lines<T>;
-  constexpr int kSize = Lines::kSize, kPacks = Lines::kPacks;
-  extern __shared__ __align__(16) unsigned char shared[];
-  const Tile<T, Lines::kEdge> tile(p, source, target);
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const int from = thread % kPacks * kSize;
-#pragma unroll 8
-  for (int column = thread / kPacks; column < tile.columns; column += kThreads / kPacks) {
-    if (from < tile.rows) {
-      device::copy_async_16(address + Lines::line(column) + from * static_cast<int>(sizeof(T)),
-                            tile.from + column * p.source_column + from, device::kGranule);
+    transpose_pairs_kernel(const __grid_constant__ Planes p, const T* source, T* target) {
+  constexpr int kPairs = kEdge / 2, kWarps = kThreads / kWarp;
+  __shared__ uint32_t shared[kPairs][kEdge + 1];
+  const Tile<T> tile(p, source, target);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  constexpr int kEach = kPairs / kWarps, kHalves = kEdge / kWarp;
+  const T* from = tile.from + lane + 2 * warp * p.source_column;
+  T first[kEach][kHalves], second[kEach][kHalves];  // all are on their way together
+#pragma unroll
+  for (int j = 0; j < kEach; ++j, from += 2 * kWarps * p.source_column) {
+#pragma unroll
+    for (int i = 0; i < kHalves; ++i) {
+      const bool there = lane + i * kWarp < tile.rows && 2 * (j * kWarps + warp) < tile.columns;
+      first[j][i] = there ? from[i * kWarp] : T{};
+      second[j][i] = there ? from[i * kWarp + p.source_column] : T{};
     }
   }
-  device::copy_async_wait_all();
-  __syncthreads();
-  constexpr int kAcross = 8, kHalves = kPacks / kAcross;  // a warp: 8 packs of 4 rows
-  const int column = (lane % kAcross + warp % kHalves * kAcross) * kSize;
-  if (column >= tile.columns) return;
-#pragma unroll 2
-  for (int row = warp / kHalves * (kWarp / kAcross) + lane / kAcross; row < tile.rows; row += kThreads / kPacks) {
-    Pack<T, kSize> pack;
 #pragma unroll
-    for (int k = 0; k < kSize; ++k) {
-      pack.at[k] = *reinterpret_cast<const T*>(shared + Lines::line(column) + k * Lines::kPitch +
-                                               row * static_cast<int>(sizeof(T)));
+  for (int j = 0; j < kEach; ++j) {
+#pragma unroll
+    for (int i = 0; i < kHalves; ++i) {
+      shared[j * kWarps + warp][lane + i * kWarp] = first[j][i] | static_cast<uint32_t>(second[j][i]) << 16;
     }
-    *reinterpret_cast<Pack<T, kSize>*>(tile.to + row * p.target_row + column) = pack;
+  }
+  __syncthreads();
+  if (2 * lane >= tile.columns) return;
+  uint32_t* to = reinterpret_cast<uint32_t*>(tile.to + warp * p.target_row) + lane;
+#pragma unroll
+  for (int row = 0; row < kEdge; row += kWarps, to += kWarps / 2 * p.target_row) {
+    if (row + warp < tile.rows) *to = shared[lane][row + warp];
   }
 }
 
@@ -134,25 +122,21 @@ bool copy_transposed(const Tensor& source, const Tensor& target) {
   return dispatch_size(source.dtype(), [&]<class T>(std::type_identity<T>) {
     const auto* const from = static_cast<const T*>(source.data());
     T* const to = static_cast<T*>(target.data());
-    const auto whole = [](int64_t elements) { return elements % kWide<T> == 0; };
-    // Wider elements go faster one by one.
-    bool packs = sizeof(T) <= 2 && is_aligned<T, kWide<T>>(from) && is_aligned<T, kWide<T>>(to) &&
-                 whole(loop.shape[across]) && whole(loop.shape[last]) && whole(loop.strides[0][across]) &&
-                 whole(loop.strides[1][last]);
-    for (const Shape& strides : others.strides) {
-      for (const int64_t stride : strides) packs = packs && (others.numel() == 1 || whole(stride));
-    }
-    const int64_t edge = packs ? Lines<T>::kEdge : kElementEdge;
-    const int64_t row_tiles = (loop.shape[across] + edge - 1) / edge,
-                  column_tiles = (loop.shape[last] + edge - 1) / edge;
+    const int64_t row_tiles = (loop.shape[across] + kEdge - 1) / kEdge,
+                  column_tiles = (loop.shape[last] + kEdge - 1) / kEdge;
     const int64_t blocks = row_tiles * column_tiles * others.numel();
     if (blocks > INT32_MAX) return false;
     const Planes planes{loop.shape[across],    loop.shape[last],          loop.strides[0][across],
                         loop.strides[1][last], Divide(row_tiles, blocks), Divide(column_tiles, blocks),
                         Walk<2>(others)};
     const DeviceScope scope(target.device());
-    launch("copy transposed", packs ? transpose_packs_kernel<T> : transpose_elements_kernel<T>,
-           static_cast<unsigned>(blocks), kThreads, packs ? Lines<T>::kBytes : 0, scope.stream(), planes, from, to);
+    auto kernel = transpose_elements_kernel<T>;
+    if constexpr (sizeof(T) == 2) {
+      bool pairs = is_aligned<T, 2>(to) && loop.shape[last] % 2 == 0 && loop.strides[0][across] % 2 == 0;
+      for (const int64_t stride : others.strides[0]) pairs = pairs && (others.numel() == 1 || stride % 2 == 0);
+      if (pairs) kernel = transpose_pairs_kernel<T>;
+    }
+    launch("copy transposed", kernel, static_cast<unsigned>(blocks), kThreads, 0, scope.stream(), planes, from, to);
     return true;
   });
 }

@@ -1,12 +1,14 @@
 // Local response normalisation. Windows of up to five channels, which is what networks use, are marched over: a thread
-// keeps a run of channels at one position in registers, with the neighbours its windows reach. Larger ones: a thread an
-// element, and backward keeps what windows add up in a tensor.
+// goes down the channels at one position and keeps in registers what windows reach. Larger ones: a thread an element,
+// and backward keeps what windows add up in a tensor.
+#include <halo/core/copy.h>
 #include <halo/ops/local_response_norm_backend.h>
 
 #include <algorithm>
 
 #include "../device/map.cuh"
 #include "../device/number.cuh"
+#include "channel_march.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -40,8 +42,8 @@ struct Window {
     if constexpr (sizeof(Value) == 8) {
       return {pow(s, -beta), 1 / s};
     } else if constexpr (kThreeQuarters) {
-      float root, fourth;  // the root is never subnormal
-      asm("rsqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(s));
+      float root, fourth;  // neither s nor the root is subnormal
+      asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(s));
       asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(fourth) : "f"(root));
       return {root * fourth, root * root};
     } else {
@@ -61,64 +63,6 @@ Window<Accumulator<T>> window(const LocalResponseNorm& norm, int64_t channels) {
           static_cast<Value>(norm.k)};
 }
 
-constexpr int kThreads = 256;
-
-/// The marching kernels: a block has neighbouring positions (of all images, one behind the other) and a run of
-/// channels, kChunk at a time; the next block has the next run.
-struct March {
-  static constexpr int kChunk = 4, kReach = 2, kTaps = 2 * kReach + 1, kForwardRun = 16;
-  static constexpr int64_t kBlocksWanted = 4096;  ///< rather than longer runs, at whose ends neighbours are read again
-  Divide positions, runs;
-  int64_t columns;  ///< positions of all images
-  int run;          ///< channels
-  bool usual;       ///< windows of five channels and beta 3/4: without choices in the loops
-
-  /// `run_of`: channels; 0: as many as leave the wanted blocks.
-  March(const LocalResponseNorm& norm, int64_t images, int64_t channels, int64_t positions_of, int run_of = 0)
-      : positions(positions_of, images * positions_of),
-        columns(images * positions_of),
-        run(run_of),
-        usual(norm.before() == kReach && norm.after() == kReach && norm.beta == 0.75) {
-    const int64_t blocks = (columns + kThreads - 1) / kThreads, chunks = (channels + kChunk - 1) / kChunk;
-    const int64_t wanted = std::clamp<int64_t>(kBlocksWanted / blocks, 1, std::max<int64_t>(chunks / 4, 1));
-    if (run == 0) run = static_cast<int>((chunks + wanted - 1) / wanted * kChunk);
-    const int64_t needed = (channels + run - 1) / run;
-    runs = Divide(needed, blocks * needed);
-  }
-  static bool serves(const LocalResponseNorm& norm, int64_t channels) {
-    return norm.size <= kTaps && channels < (int64_t{1} << 30);
-  }
-  unsigned blocks() const { return static_cast<unsigned>((columns + kThreads - 1) / kThreads * runs.divisor); }
-};
-
-/// Where a thread marches: channels first ... end - 1 at its position; channel c is element begin + c * step.
-struct Marcher {
-  int first, end, channels;
-  int64_t begin, step;
-  bool active;
-  __device__ Marcher(const March& march, int64_t channels_of) : channels(static_cast<int>(channels_of)) {
-    int64_t tile = blockIdx.x;
-    first = static_cast<int>(march.runs.split(tile)) * march.run;
-    end = min(first + march.run, channels);
-    int64_t image = tile * kThreads + threadIdx.x;
-    active = image < march.columns;
-    const int64_t position = march.positions.split(image);
-    step = march.positions.divisor;
-    begin = image * channels_of * step + position;
-  }
-  /// Whether channel c is there.
-  __device__ __forceinline__ bool has(int c) const {
-    return static_cast<unsigned>(c) < static_cast<unsigned>(channels);
-  }
-  /// values[i] = channel c + i of x, 0 where there is none.
-  template <int kCount, class T, class Value>
-  __device__ __forceinline__ void load(const T* x, int c, Value* values) const {
-    const T* at = x + begin + c * step;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i, at += step) values[i] = has(c + i) ? to_accumulator(*at) : Value(0);
-  }
-};
-
 /// Sum of f(at[0 ... 2 kReach]) over the taps from -before to after around the middle.
 template <bool kUsual, class Value, class F>
 __device__ __forceinline__ Value sum_taps(const Value* at, int before, int after, F f) {
@@ -134,103 +78,82 @@ __device__ __forceinline__ Value square(Value value) {
   return value * value;
 }
 
-/// values[i] = values[kCount + i] for all i < kKept.
-template <int kCount, int kKept, class Value>
-__device__ __forceinline__ void move_down(Value* values) {
+/// The newest of the last kCount values is the last.
+template <int kCount, class Value>
+__device__ __forceinline__ void push(Value (&values)[kCount], Value newest) {
 #pragma unroll
-  for (int i = 0; i < kKept; ++i) values[i] = values[kCount + i];
+  for (int i = 0; i + 1 < kCount; ++i) values[i] = values[i + 1];
+  values[kCount - 1] = newest;
 }
 
-/// All of a run of kForwardRun channels at once, for as many loads on their way as there can be.
+/// Threads of a block, at most, and those of a multiprocessor.
+template <class T>
+inline constexpr int kMarchThreads = March::kRowBytes / static_cast<int>(sizeof(T));
+template <class T>
+inline constexpr int kForwardThreads = sizeof(T) == 8   ? 512
+                                       : sizeof(T) == 4 ? 1024
+                                                        : 1536;
+template <class T>
+inline constexpr int kBackwardThreads = sizeof(T) == 8 ? 256 : 1024;
+
 template <bool kUsual, class T>
-__device__ __forceinline__ void march_forward(const Window<Accumulator<T>>& window, const Marcher& at, const T* x,
+__device__ __forceinline__ void march_forward(const Window<Accumulator<T>>& window, const March& march, const T* x,
                                               T* y) {
   using Value = Accumulator<T>;
-  constexpr int kRun = March::kForwardRun, kReach = March::kReach;
   const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  Value held[kRun + 2 * kReach];
-  at.load<kRun + 2 * kReach>(x, at.first - kReach, held);
-  T* out = y + at.begin + at.first * at.step;
-#pragma unroll
-  for (int i = 0; i < kRun; ++i, out += at.step) {
-    const Value s = window.k + window.alpha * sum_taps<kUsual>(held + i, before, after, square<Value>);
-    if (at.has(at.first + i)) *out = from_accumulator<T>(held[i + kReach] * window.template powers<kUsual>(s).scale);
-  }
+  Value held[March::kTaps] = {};
+  march_down<March::kReach>(
+      march,
+      [&](int, Value newest) {
+        push(held, newest);
+        const Value s = window.k + window.alpha * sum_taps<kUsual>(held, before, after, square<Value>);
+        return held[March::kReach] * window.template powers<kUsual>(s).scale;
+      },
+      y, x);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMarchThreads<T>, kForwardThreads<T> / kMarchThreads<T>)
     march_forward_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ March march,
                          const T* x, T* y) {
-  const Marcher at(march, window.channels);
-  if (!at.active) return;
   if (march.usual) {
-    march_forward<true>(window, at, x, y);
+    march_forward<true>(window, march, x, y);
   } else {
-    march_forward<false>(window, at, x, y);
+    march_forward<false>(window, march, x, y);
   }
 }
 
 template <bool kUsual, class T>
-__device__ __forceinline__ void march_backward(const Window<Accumulator<T>>& window, const Marcher& at, const T* x,
+__device__ __forceinline__ void march_backward(const Window<Accumulator<T>>& window, const March& march, const T* x,
                                                const T* g, T* dx) {
   using Value = Accumulator<T>;
-  constexpr int kChunk = March::kChunk, kReach = March::kReach;
+  constexpr int kReach = March::kReach;
   const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  // x from channel c - 2 kReach on, what its windows add up from c - kReach on, and g s^-beta from c on.
-  Value held[4 * kReach + kChunk], terms[2 * kReach + kChunk], scaled[kReach + kChunk];
-  Value next_x[kChunk], next_g[kChunk], first_g[2 * kReach];
-  // The term of channel c, whose window begins at `taps`, and its g s^-beta.
-  const auto term_of = [&](int c, const Value* taps, Value g_value, Value& term) {
-    const Value s = window.k + window.alpha * sum_taps<kUsual>(taps, before, after, square<Value>);
-    const auto powers = window.template powers<kUsual>(s);
-    const Value result = g_value * powers.scale;
-    term = at.has(c) ? result * taps[kReach] * powers.inverse : Value(0);
-    return result;
-  };
-  at.load<4 * kReach>(x, at.first - 2 * kReach, held);
-  at.load<2 * kReach>(g, at.first - kReach, first_g);
-  at.load<kChunk>(x, at.first + 2 * kReach, next_x);
-  at.load<kChunk>(g, at.first + kReach, next_g);
-#pragma unroll
-  for (int i = 0; i < 2 * kReach; ++i) {
-    const Value result = term_of(at.first - kReach + i, held + i, first_g[i], terms[i]);
-    if (i >= kReach) scaled[i - kReach] = result;
-  }
+  // Of the last channels: x; what its windows add up and g s^-beta, which are known kReach channels later.
+  Value held[March::kTaps] = {}, terms[March::kTaps] = {}, scaled[kReach + 1] = {};
   const Value past = Value(2) * window.alpha * window.beta;
-  for (int c = at.first; c < at.end; c += kChunk) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      held[4 * kReach + i] = next_x[i];
-      scaled[kReach + i] = next_g[i];
-    }
-    const int next = c + kChunk < at.end ? c + kChunk : at.channels;
-    at.load<kChunk>(x, next + 2 * kReach, next_x);
-    at.load<kChunk>(g, next + kReach, next_g);
-    T* out = dx + at.begin + c * at.step;
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i, out += at.step) {
-      scaled[kReach + i] = term_of(c + kReach + i, held + 2 * kReach + i, scaled[kReach + i], terms[2 * kReach + i]);
-      const Value lost =
-          past * held[i + 2 * kReach] * sum_taps<kUsual>(terms + i, after, before, [](Value term) { return term; });
-      if (c + i < at.end) *out = from_accumulator<T>(scaled[i] - lost);
-    }
-    move_down<kChunk, 4 * kReach>(held);
-    move_down<kChunk, 2 * kReach>(terms);
-    move_down<kChunk, kReach>(scaled);
-  }
+  march_down<2 * kReach>(
+      march,
+      [&](int row, Value newest, Value g_value) {
+        push(held, newest);
+        const Value s = window.k + window.alpha * sum_taps<kUsual>(held, before, after, square<Value>);
+        const auto powers = window.template powers<kUsual>(s);
+        const int c = row - kReach;
+        push(scaled, g_value * powers.scale);
+        push(terms, c >= 0 && c < march.channels ? scaled[kReach] * held[kReach] * powers.inverse : Value(0));
+        return scaled[0] - past * held[0] * sum_taps<kUsual>(terms, after, before, [](Value term) { return term; });
+      },
+      dx, x, g);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 4)
+__global__ void __launch_bounds__(kMarchThreads<T>, kBackwardThreads<T> / kMarchThreads<T>)
     march_backward_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ March march,
                           const T* x, const T* g, T* dx) {
-  const Marcher at(march, window.channels);
-  if (!at.active) return;
   if (march.usual) {
-    march_backward<true>(window, at, x, g, dx);
+    march_backward<true>(window, march, x, g, dx);
   } else {
-    march_backward<false>(window, at, x, g, dx);
+    march_backward<false>(window, march, x, g, dx);
   }
 }
 
@@ -295,6 +218,15 @@ struct Backward {
   }
 };
 
+/// `x`, or a copy of it that begins at a granule.
+template <class T>
+Tensor from_granule(const Tensor& x) {
+  if (is_aligned<T, kWide<T>>(x.data<T>())) return x;
+  const Tensor moved = empty(x.shape(), x.options());
+  halo::copy(x, moved);
+  return moved;
+}
+
 }  // namespace
 
 void local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& x, const Tensor& y) {
@@ -302,14 +234,14 @@ void local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& x,
   if (x.numel() == 0) return;
   const int64_t images = x.size(0), channels = x.size(1), positions = x.numel() / (images * channels);
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const T* const in = x.data<T>();
-    if (March::serves(norm, channels)) {
-      const March march(norm, images, channels, positions, March::kForwardRun);
+    if (March::serves(norm, channels, positions)) {
+      const Tensor from = from_granule<T>(x);
+      const auto march = March::of<T>(norm, images, channels, positions);
       const DeviceScope scope(x.device());
-      return launch(kName, march_forward_kernel<T>, march.blocks(), kThreads, 0, scope.stream(),
-                    window<T>(norm, channels), march, in, y.data<T>());
+      return launch(kName, march_forward_kernel<T>, march.blocks(), march.threads, March::bytes<T>(1), scope.stream(),
+                    window<T>(norm, channels), march, from.data<T>(), y.data<T>());
     }
-    generate<1>(kName, Forward<T>{window<T>(norm, channels), Columns(positions, channels, x.numel()), in},
+    generate<1>(kName, Forward<T>{window<T>(norm, channels), Columns(positions, channels, x.numel()), x.data<T>()},
                 Elements<T>{y});
   });
 }
@@ -319,19 +251,20 @@ void local_response_norm_backward(const LocalResponseNorm& norm, const Tensor& x
   if (x.numel() == 0) return;
   const int64_t images = x.size(0), channels = x.size(1), positions = x.numel() / (images * channels);
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    const T *const in = x.data<T>(), *const up = g.data<T>();
-    if (!March::serves(norm, channels)) {
+    if (!March::serves(norm, channels, positions)) {
       using Value = Accumulator<T>;
       const Columns columns(positions, channels, x.numel());
       const Tensor terms = empty(x.shape(), {.dtype = dtype_of<Value>(), .device = x.device()});
-      generate<1>(kName, Terms<T>{window<T>(norm, channels), columns, in}, Elements<Value>{terms}, Elements<T>{g});
-      return generate<1>(kName, Backward<T>{window<T>(norm, channels), columns, in, terms.data<Value>()},
+      generate<1>(kName, Terms<T>{window<T>(norm, channels), columns, x.data<T>()}, Elements<Value>{terms},
+                  Elements<T>{g});
+      return generate<1>(kName, Backward<T>{window<T>(norm, channels), columns, x.data<T>(), terms.data<Value>()},
                          Elements<T>{dx}, Elements<T>{g});
     }
+    const Tensor from = from_granule<T>(x), up = from_granule<T>(g);
     const DeviceScope scope(x.device());
-    const March march(norm, images, channels, positions);
-    launch(kName, march_backward_kernel<T>, march.blocks(), kThreads, 0, scope.stream(), window<T>(norm, channels),
-           march, in, up, dx.data<T>());
+    const auto march = March::of<T>(norm, images, channels, positions);
+    launch(kName, march_backward_kernel<T>, march.blocks(), march.threads, March::bytes<T>(2), scope.stream(),
+           window<T>(norm, channels), march, from.data<T>(), up.data<T>(), dx.data<T>());
   });
 }
 

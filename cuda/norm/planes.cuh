@@ -82,9 +82,9 @@ __device__ __forceinline__ void map_piece(const RunPiece& piece, int thread, int
 
 /// How blocks cut planes, a piece each.
 struct PlanePieces {
-  static constexpr int kBatch = 4;
-  int64_t positions, length;  ///< of a plane, of a piece: whole packs
-  Divide each;                ///< pieces of a plane
+  static constexpr int kPacks = 4;  ///< of all operands, on their way to a thread
+  int64_t positions, length;        ///< of a plane, of a piece: whole packs
+  Divide each;                      ///< pieces of a plane
   bool packs;
 };
 
@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(kMapThreads)
   const int64_t cut = (begin & ~int64_t{kSize - 1}) + piece * pieces.length;
   const RunPiece run =
       RunPiece::of<kSize>(piece == 0 ? begin : cut, piece + 1 == pieces.each.divisor ? end : cut + pieces.length);
-  map_piece<PlanePieces::kBatch / (sizeof...(In) > 1 ? 2 : 1)>(run, static_cast<int>(threadIdx.x), kMapThreads,
-                                                               pieces.packs, f.plane(q), out, in...);
+  map_piece<PlanePieces::kPacks / static_cast<int>(sizeof...(In))>(
+      run, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x), pieces.packs, f.plane(q), out, in...);
 }
 
 /// The same for planes that are too short for a block: a thread an element.
@@ -115,8 +115,11 @@ void map_planes(const char* name, Device device, int64_t count, const Divide& po
                 const In*... in) {
   if (count == 0) return;
   constexpr int64_t kShort = 256;
-  const int64_t length = int64_t{kMapThreads} * PlanePieces::kBatch * kWide<T>;
-  const int64_t each = std::max<int64_t>((positions.divisor + length / 2) / length, 1);
+  // As many threads as keep all of theirs busy.
+  constexpr int64_t kBatch = PlanePieces::kPacks / sizeof...(In), kWarp = 32, kMost = kMapThreads * kBatch * kWide<T>;
+  const int64_t each = (positions.divisor + kMost - 1) / kMost;  // pieces
+  const int64_t whole = positions.divisor / each / kWide<T>, length = whole * kWide<T>;
+  const auto threads = static_cast<unsigned>((whole + kBatch * kWarp - 1) / (kBatch * kWarp) * kWarp);
   const int64_t blocks = count / positions.divisor * each;
   const DeviceScope scope(device);
   if (positions.divisor < kShort || blocks > INT32_MAX) {
@@ -124,7 +127,7 @@ void map_planes(const char* name, Device device, int64_t count, const Divide& po
                   positions, f, out, in...);
   }
   const bool packs = is_aligned<T, kWide<T>>(out) && (is_aligned<T, kWide<T>>(in) && ...);
-  launch(name, plane_kernel<T, F, In...>, static_cast<unsigned>(blocks), kMapThreads, 0, scope.stream(),
+  launch(name, plane_kernel<T, F, In...>, static_cast<unsigned>(blocks), threads, 0, scope.stream(),
          PlanePieces{positions.divisor, length, Divide(each, blocks), packs}, f, out, in...);
 }
 

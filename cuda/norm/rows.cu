@@ -45,7 +45,7 @@ __device__ __forceinline__ typename Row::Values stream_sum(const Row& row,
 }
 
 template <class Row>
-__global__ void __launch_bounds__(Teams::kThreads, 2)
+__global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element) == 2 ? 4 : 2)
     rows_forward_kernel(const __grid_constant__ RowTeams teams,
                         const __grid_constant__ RowForward<typename Row::Element> args) {
   using Value = typename Row::Value;
@@ -152,6 +152,11 @@ inline constexpr int kBackwardBlocks = sizeof(typename Row::Element) != 2 ? 1
                                        : Row::kElements > 16              ? 2
                                                                           : 3;
 
+/// Whether the backward kernel reads rows twice from shared memory: long rows of half types would leave too few
+/// registers for the sums.
+template <class Row>
+inline constexpr bool kReadsTwice = sizeof(typename Row::Element) == 2 && Row::kElements > 16;
+
 /// partials: [blocks][kSums][length], sums over the block's rows.
 template <class Row, int kSums>
 __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Row> : 1)
@@ -160,15 +165,17 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
                          typename Row::Value* partials) {
   using Value = typename Row::Value;
   using Three = Totals<Value, 3>;
-  constexpr bool kStream = kSums > 2;  // a gradient besides, and the sum of all
+  constexpr bool kStream = kSums > 2;  // a gradient besides, and the sum of all: as many operands as sums
+  constexpr bool kTwice = kReadsTwice<Row>;
   __shared__ Three shared[Row::kThreads / Teams::kWarp];
   const Value count = static_cast<Value>(args.length);
   Value next_mean, next_rstd;
+  int stage = 0;  // kTwice: the slots of this row or the next
   const auto fetch = [&](const Row& row) {
-    row.fetch(kX, args.x);
-    row.fetch(kGradient, args.g_y);
+    row.fetch(stage + kX, args.x);
+    row.fetch(stage + kGradient, args.g_y);
     if constexpr (kStream) {
-      if (args.g_x != nullptr) row.fetch(kPast, args.g_x);
+      if (args.g_x != nullptr) row.fetch(stage + kPast, args.g_x);
     }
     next_mean = row.active ? args.mean[row.row] : Value(0);
     next_rstd = row.active ? args.rstd[row.row] : Value(0);
@@ -179,19 +186,30 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
   while (next.more()) {
     const Row row = next;
     const Value mean = next_mean, rstd = next_rstd;
-    auto x = row.take_raw(kX), g = row.take_raw(kGradient);
-    typename Row::Raw past{};
-    if constexpr (kStream) {
-      if (args.g_x != nullptr) past = row.take_raw(kPast);
+    const int slots = stage;
+    typename Row::Raw held[kTwice ? 1 : kSums];
+    device::copy_async_wait_all();
+    if constexpr (kTwice) {
+      stage = kSums - stage;
+    } else {
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) held[k] = row.raw(k);
     }
     next.advance();
     fetch(next);
+    const auto chunk_of = [&](int operand, int p) {
+      if constexpr (kTwice) {
+        return row.slot_chunk(slots + operand, p);
+      } else {
+        return row.chunk(held[operand], p);
+      }
+    };
     // f(chunk of x - mean, of g, and of g times the weight, p); elements that there are not are 0 in the first pass.
     const auto each_chunk = [&](const auto& f) {
 #pragma unroll
       for (int p = 0; p < Row::kPacks; ++p) {
-        auto d = row.chunk(x, p), h = row.chunk(typename Row::Columns{args.weight, 1}, p);
-        const auto up = row.chunk(g, p);
+        auto d = chunk_of(kX, p), h = row.chunk(typename Row::Columns{args.weight, 1}, p);
+        const auto up = chunk_of(kGradient, p);
 #pragma unroll
         for (int k = 0; k < Row::kSize; ++k) {
           d.at[k] -= row.holds(p * Row::kSize + k) ? mean : Value(0);
@@ -213,14 +231,17 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
     const Value rest = totals.at[0] / count, plain = totals.at[1] / count;
     const Value scaled = (totals.at[2] - rest * totals.at[1]) * rstd / count;
     const Value shift = -rest * rstd, of_plain = -plain * rstd, of_xhat = -scaled * rstd;
-    if constexpr (sizeof(typename Row::Element) == 2) {
+    if constexpr (kTwice) {
+      asm volatile("" ::: "memory");  // so that it is
+    } else if constexpr (sizeof(typename Row::Element) == 2) {
       // So that the compiler widens them again: twice as many registers would leave half of the warps.
-      forget(x);
-      forget(g);
+      for (auto& raw : held) forget(raw);
     }
     each_chunk([&](const auto& d, const auto& up, const auto& h, int p) {
-      const auto more = row.chunk(past, p);
-      typename Row::Chunk grad;
+      typename Row::Chunk more{}, grad;
+      if constexpr (kStream) {
+        if (args.g_x != nullptr) more = chunk_of(kPast, p);
+      }
 #pragma unroll
       for (int k = 0; k < Row::kSize; ++k) {
         const int e = p * Row::kSize + k;
@@ -335,7 +356,7 @@ void rows_backward(const char* name, const RowBackward<T>& a, RowStatistic<T>* w
                            if (packs)
                              kernel = sums == 2 ? rows_backward_kernel<Aligned, 2> : rows_backward_kernel<Aligned, 3>;
                          }
-                         const std::size_t slots = a.g_x != nullptr ? 3 : 2;
+                         const std::size_t slots = static_cast<std::size_t>(sums) * (kReadsTwice<Row> ? 2 : 1);
                          launch(name, kernel, static_cast<unsigned>(blocks), Row::kThreads, slots * Row::kSlotBytes,
                                 stream, t, a, workspace);
                        });

@@ -2,6 +2,7 @@
 // block has whole rows of outputs and all inputs under them. Elsewhere a thread an output.
 #include <halo/ops/pool_backend.h>
 
+#include "../device/exponential.cuh"
 #include "../device/map.cuh"
 #include "../device/number.cuh"
 #include "../device/stage_run.cuh"
@@ -27,6 +28,16 @@ struct Best {
     value = better ? next : value;
     tap = better ? next_tap : tap;
   }
+};
+
+/// The same where nobody asks for the tap.
+template <class T>
+struct Largest {
+  static constexpr int tap = 0;
+  T value;
+  Largest() = default;
+  __device__ Largest(T first, int) : value(first) {}
+  __device__ void take(T next, int) { value = device::maximum(value, next); }
 };
 
 constexpr int kThreads = 256;
@@ -74,26 +85,25 @@ __device__ __forceinline__ void each_tap(const PoolPlanes& p, const T* plane, in
   }
 }
 
-template <class T, class Offset>
+/// `kOffsets`: they are wanted.
+template <class T, bool kOffsets>
 struct PlaneMax {
   using Value = Accumulator<T>;
-  using Row = Best<Value, int>;
+  using Row = std::conditional_t<kOffsets, Best<Value, int>, Largest<Value>>;
   T* y;
-  Offset* offsets;  ///< null: not wanted
+  uint8_t* offsets;
 
   static std::size_t image_bytes(int64_t outputs) {
-    return device::staged_bytes<T>(outputs) + device::staged_bytes<Offset>(outputs);
+    return device::staged_bytes<T>(outputs) + (kOffsets ? device::staged_bytes<uint8_t>(outputs) : 0);
   }
   /// The results of a tile, whose first is `begin`, in shared memory, and from there to where they belong.
   __device__ PlaneMax image(unsigned char* shared, int64_t begin, int64_t outputs) const {
     return {device::staged_place<T>(shared, y + begin),
-            offsets == nullptr
-                ? nullptr
-                : device::staged_place<Offset>(shared + device::staged_bytes<T>(outputs), offsets + begin)};
+            device::staged_place<uint8_t>(shared + device::staged_bytes<T>(outputs), offsets + begin)};
   }
   __device__ void flush(const PlaneMax& image, int64_t begin, int count) const {
     device::store_run<kThreads>(image.y, y + begin, count);
-    if (offsets != nullptr) device::store_run<kThreads>(image.offsets, offsets + begin, count);
+    if constexpr (kOffsets) device::store_run<kThreads>(image.offsets, offsets + begin, count);
   }
 
   /// Of a row of `kTaps` inputs.
@@ -121,7 +131,7 @@ struct PlaneMax {
 
  private:
   __device__ __forceinline__ void store(const Row& best, int i) const {
-    if (offsets != nullptr) offsets[i] = static_cast<Offset>(best.tap);
+    if constexpr (kOffsets) offsets[i] = static_cast<uint8_t>(best.tap);
     y[i] = from_accumulator<T>(best.value);
   }
 };
@@ -131,10 +141,17 @@ struct PlaneAverage {
   using Value = Accumulator<T>;
   using Row = Value;
   T* y;
+  Value share;  ///< of each input in the average of a window without padding
 
+  PlaneAverage(T* out, const PoolProblem& p)
+      : y(out),
+        share(Value(1) /
+              static_cast<Value>(p.divisor_override != 0 ? p.divisor_override : p.axes[1].kernel * p.axes[2].kernel)) {}
   static std::size_t image_bytes(int64_t outputs) { return device::staged_bytes<T>(outputs); }
   __device__ PlaneAverage image(unsigned char* shared, int64_t begin, int64_t) const {
-    return {device::staged_place<T>(shared, y + begin)};
+    PlaneAverage image = *this;
+    image.y = device::staged_place<T>(shared, y + begin);
+    return image;
   }
   __device__ void flush(const PlaneAverage& image, int64_t begin, int count) const {
     device::store_run<kThreads>(image.y, y + begin, count);
@@ -148,11 +165,11 @@ struct PlaneAverage {
     return sum;
   }
   template <int kTaps>
-  __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const Row (&rows)[kTaps], int i) const {
+  __device__ __forceinline__ void write(const PoolPlanes&, int, int, const Row (&rows)[kTaps], int i) const {
     Value sum = rows[0];  // few values are as good in their own type
 #pragma unroll
     for (int r = 1; r < kTaps; ++r) sum += rows[r];
-    y[i] = from_accumulator<T>(sum / static_cast<Value>(p.divisor(top, left)));
+    y[i] = from_accumulator<T>(sum * share);
   }
   __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int i) const {
     double sum = 0;
@@ -316,7 +333,10 @@ void max_pool_forward(const PoolProblem& problem, const Tensor& x, const Tensor&
                 [&]<class T, class Offset>(std::type_identity<T>, std::type_identity<Offset>) {
                   Offset* const out = data_or_null<Offset>(offsets);
                   if constexpr (sizeof(Offset) == 1) {
-                    if (by_tiles<T>(kName, problem, x, PlaneMax<T, Offset>{y.data<T>(), out})) return;
+                    const bool done = out == nullptr
+                                          ? by_tiles<T>(kName, problem, x, PlaneMax<T, false>{y.data<T>(), nullptr})
+                                          : by_tiles<T>(kName, problem, x, PlaneMax<T, true>{y.data<T>(), out});
+                    if (done) return;
                   }
                   generate<1>(kName, MaxForward<T, Offset>{PoolSizes(problem), x.data<T>(), out}, Elements<T>{y});
                 });
@@ -326,7 +346,7 @@ void avg_pool_forward(const PoolProblem& problem, const Tensor& x, const Tensor&
   constexpr const char* kName = "avg_pool";
   if (y.numel() == 0) return;
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
-    if (by_tiles<T>(kName, problem, x, PlaneAverage<T>{y.data<T>()})) return;
+    if (by_tiles<T>(kName, problem, x, PlaneAverage<T>(y.data<T>(), problem))) return;
     generate<1>(kName, AverageForward<T>{PoolSizes(problem), x.data<T>()}, Elements<T>{y});
   });
 }

@@ -5,6 +5,7 @@
 #include <halo/ops/cross_entropy_backend.h>
 
 #include "../device/exponential.cuh"
+#include "../device/quick.cuh"
 #include "../device/team_row.cuh"
 #include "../runtime/data.h"
 #include "../runtime/device.h"
@@ -51,6 +52,16 @@ struct Label {
   }
 };
 
+/// log(x), as exact as losses of type T need.
+template <class T, class Value>
+__device__ __forceinline__ Value log_of(Value x) {
+  if constexpr (sizeof(T) == 2) {
+    return device::quick_log(x);
+  } else {
+    return log(x);
+  }
+}
+
 template <class Row>
 __global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element) == 8   ? 2
                                                    : sizeof(typename Row::Element) == 4 ? 3
@@ -78,7 +89,7 @@ __global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element)
     if (!classes.log_probabilities) {
       const auto [largest, total] =
           device::sum_exponentials(row, values, reinterpret_cast<device::ExponentialSum<Value>*>(shared));
-      log_sum = static_cast<double>(largest) + static_cast<double>(log(total));
+      log_sum = static_cast<double>(largest) + static_cast<double>(log_of<T>(total));
     }
     if (classes.spread != 0) {
       row.each(

@@ -127,30 +127,39 @@ TEST_F(HalfGpu, TransposesOfTwoBytes) {
   }
 }
 
-/// Rows in tiles: the sums and what they leave for the parameters are float32.
+/// Rows in tiles: the sums and what they leave for the parameters are float32. Neighbouring taps and rows of whole
+/// packs have kernels of their own.
 TEST_F(HalfGpu, CausalConvolutionOfLongRows) {
   for (DType dtype : {bfloat16, float16}) {
-    for (int64_t kernel : {3, 4, 6}) {
+    for (const auto& [kernel, dilation, length] : {std::tuple<int64_t, int64_t, int64_t>{3, 2, 4700},
+                                                   {4, 2, 4700},
+                                                   {6, 2, 4700},
+                                                   {2, 1, 9000},
+                                                   {3, 1, 17608},
+                                                   {4, 1, 4704}}) {
       for (const bool silu : {false, true}) {
-        const CausalConv1dOptions options{.dilation = 2,
+        const CausalConv1dOptions options{.dilation = dilation,
                                           .activation = silu ? ActivationKind::Silu : ActivationKind::None};
-        const std::vector<Tensor> half{randn({2, 5, 4700}).to(dtype), randn({5, kernel}).to(dtype),
-                                       randn({5}).to(dtype), randn({2, 5, (kernel - 1) * 2}).to(dtype)};
-        const Tensor up = randn({2, 5, 4700}).to(dtype);
+        const std::vector<Tensor> half{randn({2, 5, length}).to(dtype), randn({5, kernel}).to(dtype),
+                                       randn({5}).to(dtype), randn({2, 5, (kernel - 1) * dilation}).to(dtype)};
+        const Tensor up = randn({2, 5, length}).to(dtype), up_state = randn({2, 5, (kernel - 1) * dilation}).to(dtype);
         const auto run = [&](const std::function<Tensor(const Tensor&)>& place) {
           std::vector<Tensor> leaves;
           for (const Tensor& t : half) leaves.push_back(place(t).detach().requires_grad_());
-          const Tensor y = causal_conv1d_with_state(leaves[0], leaves[1], leaves[2], leaves[3], options).output;
-          std::vector<Tensor> results = grad({y}, leaves, {place(up)});
-          results.push_back(y.detach());
+          const auto y = causal_conv1d_with_state(leaves[0], leaves[1], leaves[2], leaves[3], options);
+          std::vector<Tensor> results = grad({y.output, y.final_state}, leaves, {place(up), place(up_state)});
+          results.push_back(y.output.detach());
           return results;
         };
         const auto expected = run([](const Tensor& t) { return t.to(float32); });
         const auto got = run([](const Tensor& t) { return placed(t, 1); });
+        const auto aligned = run([](const Tensor& t) { return placed(t, 0); });
         for (std::size_t i = 0; i < expected.size(); ++i) {
           ASSERT_EQ(got[i].dtype(), dtype);
           EXPECT_TRUE(near(wide(got[i]), expected[i], 1.01 * unit(dtype))) << kernel << ' ' << silu << " result " << i;
           EXPECT_FALSE(near(expected[i] * (1 + 3 * unit(dtype)), expected[i], 1.01 * unit(dtype)));
+          EXPECT_TRUE(same(aligned[i].to(Device::cpu()), got[i].to(Device::cpu())))
+              << kernel << ' ' << silu << ' ' << i;
         }
       }
     }

@@ -32,9 +32,9 @@ TEST_F(Gpu, RowsOfEveryLength) {
 }
 
 TEST_F(Gpu, NormalisationByBlocks) {
-  // The last three: rows that several blocks share, whose parts have several planes, two, or a part of one.
+  // The last four: rows that several blocks share, whose parts have several planes, two, or a part of one.
   for (const Shape& shape : {Shape{40, 8, 23, 29}, Shape{64, 48, 11, 7}, Shape{130, 2, 1100}, Shape{25, 12, 55, 53},
-                             Shape{33, 2, 101, 97}, Shape{41, 1, 150, 151}}) {
+                             Shape{33, 2, 101, 97}, Shape{34, 2, 99, 122}, Shape{41, 1, 150, 151}}) {
     const Tensor x = randn(shape) + 3.0, w = randn({shape[1]}), b = randn({shape[1]});
     for (int64_t groups : {int64_t{1}, int64_t{2}, shape[1]}) {
       if (shape[1] % groups != 0) continue;
@@ -110,7 +110,8 @@ TEST_F(Gpu, NormsBeyondTheRangeOfSquares) {
 
 TEST_F(Gpu, MarchesOverChannels) {
   for (int64_t size : {1, 3, 5, 6}) {
-    for (const Shape& shape : {Shape{3, 17, 5, 7}, Shape{1, 1, 40}, Shape{2, 33, 1}, Shape{5, 16, 3}}) {
+    for (const Shape& shape : {Shape{3, 17, 5, 7}, Shape{1, 1, 40}, Shape{2, 33, 1}, Shape{3, 17, 9, 11},
+                               Shape{2, 1, 64}, Shape{2, 5, 29, 31}, Shape{2, 6, 1100}}) {
       for (double beta : {0.75, 0.6}) {
         compare("local_response_norm", {randn(shape)}, with_gradients([&](const Tensors& t) {
                   return local_response_norm(t[0], size, {.alpha = 0.5, .beta = beta, .k = 1.5});
@@ -185,11 +186,12 @@ TEST_F(Gpu, BitsDoNotDependOnWhereOperandsBegin) {
         const Tensor leaf = x.detach().requires_grad_();
         const Tensor max = max_pool2d(leaf, 3, {.stride = 2}), average = avg_pool2d(leaf, 3, {.stride = 2});
         const Tensor group = group_norm(leaf, 2, w, w), batch = batch_norm(leaf, {}, {}, w, w, {.training = true});
-        Tensors all{max, average, group, batch, sum(x), sum(x, {1, 2, 3}), var(x, {0, 2, 3}), amax(x, {3})};
+        const Tensor local = local_response_norm(leaf, 5);
+        Tensors all{max, average, group, batch, local, sum(x), sum(x, {1, 2, 3}), var(x, {0, 2, 3}), amax(x, {3})};
         for (const Tensor& y : {cumsum(x, 3), x.permute({0, 2, 3, 1}).contiguous(), pad(x, {1, 2, 3, 1})}) {
           all.push_back(y);
         }
-        for (const Tensor& y : {max, average, group, batch}) all.push_back(grad({sum(y * y)}, {leaf})[0]);
+        for (const Tensor& y : {max, average, group, batch, local}) all.push_back(grad({sum(y * y)}, {leaf})[0]);
         return all;
       };
       const Tensors expected = results(memory.slice(0, 0, count).reshape(shape).clone());
@@ -200,7 +202,7 @@ TEST_F(Gpu, BitsDoNotDependOnWhereOperandsBegin) {
         for (std::size_t i = 0; i < expected.size(); ++i) {
           EXPECT_TRUE(testing::same(got[i], expected[i])) << name(dtype) << " from " << begin << ", result " << i;
         }
-        EXPECT_FALSE(testing::same(sum(moved), expected[4]));
+        EXPECT_FALSE(testing::same(sum(moved), expected[5]));
       }
     }
   }
