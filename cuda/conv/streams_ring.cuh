@@ -1,0 +1,135 @@
+// The ring of units in shared memory. One warp fills it, a lane a channel; users read the units in order and release
+// each.
+#pragma once
+
+#include "../device/async_copy.cuh"
+#include "../device/mbarrier.cuh"
+#include "streams.h"
+
+namespace halo::cuda::conv::streams {
+
+/// A range of heights and depths of an image.
+struct Item {
+  int64_t image;
+  int h, d;    ///< first result
+  int depths;  ///< results
+  int units;
+  int row, rows;  ///< of x, of a run: those that exist
+
+  __device__ __forceinline__ Item(const Plan& p, int index) {
+    uint32_t at_h, at_d;
+    image = p.by_depth.divide(p.by_height.divide(static_cast<uint32_t>(index), at_h), at_d);
+    h = static_cast<int>(at_h) * p.heights;
+    d = static_cast<int>(at_d) * p.depths;
+    depths = min(p.depths, p.depth.result - d);
+    units = (depths - 1) * p.phases + p.depth.kernel;
+    const int first = h * p.height.step + p.height.origin;
+    const int reach =
+        (min(p.heights, p.height.result - h) - 1) * p.height.step + (p.height.kernel - 1) * p.height.apart;
+    row = max(0, first);
+    rows = max(0, min(p.height.source, first + reach + 1) - row);
+  }
+  /// Depth of x.
+  __device__ __forceinline__ int at(const Plan& p, int unit) const {
+    return d * p.depth.step + p.depth.origin + unit * p.apart;
+  }
+  /// Whether users wait for the unit.
+  __device__ __forceinline__ bool exists(const Plan& p, int unit) const {
+    return static_cast<unsigned>(at(p, unit)) < static_cast<unsigned>(p.depth.source) && rows > 0;
+  }
+};
+
+/// Slots in turn, and the barriers of each.
+class Ring {
+ public:
+  struct Barriers {
+    uint64_t copied[kMostSlots], released[kMostSlots];
+  };
+
+  __device__ Ring(Barriers& barriers, int slots)
+      : barriers_(static_cast<uint32_t>(__cvta_generic_to_shared(&barriers))), slots_(slots) {}
+
+  __device__ void init(int users) const {
+    for (int i = 0; i < slots_; ++i) {
+      device::barrier_init(barriers_ + 8 * static_cast<uint32_t>(i), 1);
+      device::barrier_init(barriers_ + 8 * static_cast<uint32_t>(kMostSlots + i), users);
+    }
+    device::barrier_init_fence();
+  }
+  __device__ __forceinline__ int slot() const { return slot_; }
+  __device__ __forceinline__ uint32_t copied() const { return barriers_ + 8 * static_cast<uint32_t>(slot_); }
+  __device__ __forceinline__ uint32_t released() const { return copied() + 8 * kMostSlots; }
+  __device__ __forceinline__ void wait_released() const { device::barrier_wait(released(), parity_ ^ 1); }
+  __device__ __forceinline__ void wait_copied() const { device::barrier_wait(copied(), parity_); }
+  __device__ __forceinline__ void release(int lane) const {
+    __syncwarp();
+    if (lane == 0) device::barrier_arrive(released());
+  }
+  __device__ __forceinline__ void advance() {
+    if (++slot_ == slots_) {
+      slot_ = 0;
+      parity_ ^= 1;
+    }
+  }
+
+ private:
+  uint32_t barriers_;
+  int slots_;
+  int slot_ = 0;
+  uint32_t parity_ = 0;
+};
+
+/// Copies a run of each lane, `bytes` from `from` (lanes with none: 0), into the ring's slot, `to` rounded down to a
+/// granule. By a whole warp, which waits until the slot is free.
+template <class T>
+__device__ __forceinline__ void start_runs(const Ring& ring, const T* from, uint32_t bytes, uint32_t to, const T* end,
+                                           int lane) {
+  const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) % device::kGranule);
+  const char* const start = reinterpret_cast<const char*>(from) - lead;
+  uint32_t whole = bytes == 0 ? 0 : (bytes + lead + device::kGranule - 1) / device::kGranule * device::kGranule;
+  ring.wait_released();
+  if (whole != 0 && start + whole > reinterpret_cast<const char*>(end)) {
+    // The last granule is not whole inside the tensor.
+    whole -= device::kGranule;
+    for (uint32_t at = max(whole, lead); at < bytes + lead; at += uint32_t{sizeof(T)}) {
+      T* const element = static_cast<T*>(__cvta_shared_to_generic(to + at));
+      *element = *reinterpret_cast<const T*>(start + at);
+    }
+  }
+  const uint32_t all = __reduce_add_sync(0xffffffffu, whole);
+  if (lane == 0) device::barrier_expect(ring.copied(), all);
+  __syncwarp();
+  if (whole != 0) device::copy_bulk(to, start, whole, ring.copied());
+  __syncwarp();
+}
+
+/// By the warp that fills the ring: all units of the block's items.
+template <class T>
+__device__ __forceinline__ void stream_units(const Plan& p, Ring ring, uint32_t shared, const T* x, int group,
+                                             int first, int lane) {
+  const int64_t plane = int64_t{p.height.source} * p.width.source;
+  const uint32_t to = shared + static_cast<uint32_t>(lane % 4 * p.map.pitch + lane / 4 * p.map.quad_pitch);
+  for (int index = first; index < p.items; index += p.sharers) {
+    const Item item(p, index);
+    const int64_t channel = (item.image * p.groups + group) * p.channels + min(lane, p.channels - 1);
+    const T* const run = x + channel * p.depth.source * plane + int64_t{item.row} * p.width.source;
+    const uint32_t bytes =
+        lane < p.channels ? static_cast<uint32_t>(item.rows * p.width.source) * uint32_t{sizeof(T)} : 0;
+    for (int unit = 0; unit < item.units; ++unit) {
+      if (!item.exists(p, unit)) continue;
+      start_runs(ring, run + item.at(p, unit) * plane, bytes, to + static_cast<uint32_t>(ring.slot() * p.slot_bytes),
+                 x + p.x_elements, lane);
+      ring.advance();
+    }
+  }
+}
+
+/// Bytes by which the first element of a run lies behind the start of its place in the slot: `run` is the number of
+/// that element in x.
+template <class T>
+__device__ __forceinline__ int lead_of(const T* x, uint32_t run) {
+  return static_cast<int>((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(x)) + run * uint32_t{sizeof(T)}) %
+                          device::kGranule);
+}
+
+}  // namespace halo::cuda::conv::streams
