@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kFewestSources = 4;  // channels
 
-constexpr double kClocksPerMs = 1.755e6, kHalfClocks = 1500;  // of a stage, as seen on an H200
+constexpr double kClocksPerMs = 1.755e6, kHalfClocks = 1600;  // of a stage, as seen on an H200
 /// Of a scheduler, for a row of a source channel.
 constexpr double float_instructions(int side) {
   return (kTaps * (kTaps * kResults + 1.0 / side) * kFloatColumns + 20) * (kFloatThreads / 128);
@@ -74,11 +74,10 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
   }
   plan.units = (plan.channels + kHalfChunk - 1) / kHalfChunk;
   if (half) {
-    // Blocks begin at whole pieces of four elements.
-    const int lead = (plan.first_column % 4 + 4) % 4;
-    const int most = (kHalfColumns - lead - apart * (kTaps - 1)) / 4 * 4;
+    // Blocks begin at whole pieces of eight elements.
+    const int most = (kHalfColumns - 7 - apart * (kTaps - 1)) / 8 * 8;
     plan.chunks = (plan.result_width + most - 1) / most;
-    plan.width = (plan.result_width + plan.chunks * 4 - 1) / (plan.chunks * 4) * 4;
+    plan.width = (plan.result_width + plan.chunks * 8 - 1) / (plan.chunks * 8) * 8;
     ms = 6e-3 + choose_strips(plan) * plan.units * kHalfClocks / kClocksPerMs;
   } else {
     plan.width = kFloatWidth;
@@ -118,7 +117,7 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   const PlainSumOf<T> plain{Sizes(problem), arguments.source, w, forward};
   const dim3 grid(static_cast<unsigned>(plan.images * plan.chunks * plan.strips));
   if constexpr (sizeof(T) == 2) {
-    launch("conv few results", half_kernel<T>, grid, kHalfThreads, half_shared_bytes(plan), stream, plan, arguments,
+    launch("conv few results", half_kernel<T>, grid, kHalfBlock, half_shared_bytes(plan), stream, plan, arguments,
            plain);
   } else {
     launch("conv few results", plan.side == 2 ? float_kernel<2> : float_kernel<1>, grid, kFloatBlock,

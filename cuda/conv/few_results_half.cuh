@@ -5,85 +5,59 @@
 // row reaches. Sums over rows of taps stay in registers, those over column offsets are made from shared memory when a
 // result row is done. So each number of the source is read once, and is the operand of all results that it meets.
 //
-// Result row r has slot r modulo kTaps of the registers: with each source row, weights move on by one slot.
+// Warps of their own bring rows of kHalfChunk channels; those that multiply take them as they arrive, and meet once a
+// result row.
 #pragma once
 
 #include <cfloat>
 
 #include "../device/activation.cuh"
 #include "../device/async_copy.cuh"
+#include "../device/mbarrier.cuh"
 #include "../device/mma.cuh"
 #include "../device/number.cuh"
+#include "../device/wgmma.cuh"
 #include "few_results.h"
 #include "plain_sum.cuh"
 
 namespace halo::cuda::conv::few_results {
 
-inline constexpr int kHalfWarps = 14;  ///< of 32 columns of the source
-inline constexpr int kHalfColumns = kHalfWarps * 32, kHalfThreads = kHalfWarps * 32;
+inline constexpr int kHalfWarps = 12;  ///< that multiply
+inline constexpr int kWarpTiles = 4;   ///< of 16 columns of the source
+inline constexpr int kHalfColumns = kHalfWarps * kWarpTiles * 16;
+inline constexpr int kFeeders = 128;  ///< threads that copy
+inline constexpr int kHalfThreads = kHalfWarps * 32, kHalfBlock = kHalfThreads + kFeeders;
 inline constexpr int kHalfChunk = 16;  ///< source channels of a stage
-inline constexpr int kHalfStages = 10;
-inline constexpr int kSums = kTaps * kResults;          ///< of a result row: (column offset, channel)
-inline constexpr int kTiles = (kTaps * kSums + 7) / 8;  ///< of 8 columns of the product
-inline constexpr int kSumPitch = kHalfColumns + 4;      ///< words between sums in shared memory: 4 modulo 32
-inline constexpr int kHalfPitch = kHalfColumns + 8;     ///< elements of a channel of a stage: no banks conflict
+inline constexpr int kHalfStages = 6;
+inline constexpr int kSums = kTaps * kResults;       ///< of a result row: (column offset, channel)
+inline constexpr int kTiles = kTaps + 1;             ///< of 8 columns: of each result row, and the last sum of each
+inline constexpr int kSumPitch = kHalfColumns + 4;   ///< words between sums in shared memory: 4 modulo 32
+inline constexpr int kHalfPitch = kHalfColumns + 8;  ///< elements of a channel of a stage: no banks conflict
 inline constexpr int kStageBytes = kHalfChunk * kHalfPitch * 2;
-/// Weights of a chunk: [t][column of the product, some to spare][two words of a lane].
-inline constexpr int kWeightColumns = 36, kWeightWords = 4 * kWeightColumns * 2;
+inline constexpr int kWeightWords = kTiles * 32 * 2;  ///< of a stage: [tile][lane][word]
 
 inline std::size_t half_shared_bytes(const Plan& plan) {
   return std::size_t{kHalfStages} * kStageBytes +
-         (std::size_t{kSums} * kSumPitch + static_cast<std::size_t>(plan.units) * kWeightWords) * 4;
+         (std::size_t{2 * kSums} * kSumPitch + static_cast<std::size_t>(plan.units) * kWeightWords) * 4;
 }
 
-/// Column i * kSums + j * kResults + c is what a source row gives, by column offset j, to channel c of result row i
-/// after the first that it reaches. Those beyond are zero.
+/// Column q of tile i is what a source row gives to sum q of result row i after the first that it reaches; column i of
+/// the last tile the same for the last sum. Those beyond are zero.
 template <class T>
 __device__ void fill_weights(uint32_t* weights, const Plan& plan, const T* weight) {
-  constexpr int kEach = 4 * kWeightColumns;
-  for (int i = static_cast<int>(threadIdx.x); i < plan.units * kEach; i += kHalfThreads) {
-    const int column = i % kWeightColumns, t = i / kWeightColumns % 4, step = i / kEach;
-    const int row = column / kSums, offset = column % kSums / kResults, result = column % kResults;
+  for (int i = static_cast<int>(threadIdx.x); i < plan.units * kWeightWords; i += kHalfBlock) {
+    const int lane = i / 2 % 32, tile = i / 64 % kTiles, column = lane / 4;
+    const int row = tile < kTaps ? tile : column, sum = tile < kTaps ? column : kSums - 1;
+    const int offset = sum / kResults, result = sum % kResults;
     const auto value = [&](int channel) {
       const bool exists = row < kTaps && result < plan.results && channel < plan.channels;
-      const int tap = plan.tap[(2 * kTaps - 1 - row) % kTaps][offset];
+      const int tap = exists ? plan.tap[kTaps - 1 - row][offset] : 0;
       return exists ? weight[result * plan.weight_result + channel * plan.weight_source + tap] : T{};
     };
-    uint32_t* const to = weights + i * 2;
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int channel = step * 16 + k * 8 + t * 2;
-      to[k] = value(channel).bits | uint32_t{value(channel + 1).bits} << 16;
-    }
+    const int channel = i / kWeightWords * kHalfChunk + i % 2 * 8 + lane % 4 * 2;
+    weights[i] = value(channel).bits | uint32_t{value(channel + 1).bits} << 16;
   }
 }
-
-/// Source rows on their way into shared memory, kHalfChunk channels at a time. A thread copies the same four columns of
-/// every fourth channel.
-template <class T>
-struct Feed {
-  const Plan& plan;
-  const T* from;  ///< of the thread's first channel, row 0, the thread's columns
-  int row, last, channel, unit = 0;
-  bool exists;
-  uint32_t to;
-
-  __device__ __forceinline__ void order(int stage) {
-    if (row < last) {
-      const int first = unit * kHalfChunk + channel;
-      const T* source = from + int64_t{first} * plan.source_plane + int64_t{row} * plan.source_width;
-      uint32_t at = to + static_cast<uint32_t>(stage * kStageBytes);
-#pragma unroll
-      for (int c = 0; c < kHalfChunk; c += 4, source += 4 * plan.source_plane, at += 4 * kHalfPitch * sizeof(T))
-        device::copy_async<4 * sizeof(T)>(at, source, exists && first + c < plan.channels ? 4 * sizeof(T) : 0);
-      if (++unit == plan.units) {
-        unit = 0;
-        ++row;
-      }
-    }
-    device::copy_async_commit();
-  }
-};
 
 __device__ __forceinline__ void load_transposed(uint32_t row, uint32_t (&to)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -92,24 +66,57 @@ __device__ __forceinline__ void load_transposed(uint32_t row, uint32_t (&to)[4])
                : "memory");
 }
 
-using Sums = float[2][kTiles][4];  ///< [half of the warp's columns]
+using Sums = float[kWarpTiles][kTiles][4];
 
-/// Adds what a stage gives. `columns`: of the weights, for each tile, the one that the lane reads.
+/// Adds what a stage gives. `stage`: the lane's first row of matrices.
 template <class T>
-__device__ __forceinline__ void multiply(Sums& sums, const unsigned char* stage, const uint32_t* weights,
-                                         const int (&columns)[kTiles], int warp, int lane) {
-  const int t = lane % 4;
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(stage)) +
-                  static_cast<uint32_t>((lane / 16 * 8 + lane % 8) * kHalfPitch + warp * 32 + lane / 8 % 2 * 8) * 2;
-  uint32_t a[2][4];
-  load_transposed(at, a[0]);
-  load_transposed(at + 32, a[1]);
+__device__ __forceinline__ void multiply(Sums& sums, uint32_t stage, const uint32_t* weights, uint32_t empty,
+                                         int lane) {
+  uint32_t a[kWarpTiles][4];
+#pragma unroll
+  for (int m = 0; m < kWarpTiles; ++m) load_transposed(stage + m * 32, a[m]);
+  uint2 b[kTiles];
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) b[n] = reinterpret_cast<const uint2*>(weights)[n * 32 + lane];
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
-    const uint2 two = *reinterpret_cast<const uint2*>(weights + (t * kWeightColumns + columns[n]) * 2);
 #pragma unroll
-    for (int m = 0; m < 2; ++m) device::multiply_halves<T>(sums[m][n], a[m], {two.x, two.y});
+    for (int m = 0; m < kWarpTiles; ++m) device::multiply_halves<T>(sums[m][n], a[m], {b[n].x, b[n].y});
   }
+  __syncwarp();
+  if (lane == 0) device::barrier_arrive(empty);
+}
+
+/// Writes the sums of the first result row to shared memory, and moves those of the next rows up. Columns from `from`
+/// to `to` exist.
+__device__ __forceinline__ void finish_row(Sums& sums, float* finished, int warp, int lane) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int m = 0; m < kWarpTiles; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int column = (warp * kWarpTiles + m) * 16 + h * 8 + g;
+      float* const own = finished + column;
+      own[2 * t * kSumPitch] = sums[m][0][h * 2];
+      own[(2 * t + 1) * kSumPitch] = sums[m][0][h * 2 + 1];
+      float(&last)[4] = sums[m][kTaps];
+      if (t == 0) own[(kSums - 1) * kSumPitch] = last[h * 2];
+      const float next = __shfl_down_sync(0xffffffffu, last[h * 2], 1);
+      last[h * 2] = t == 0 ? last[h * 2 + 1] : 0.0f;
+      last[h * 2 + 1] = next;
+    }
+#pragma unroll
+    for (int i = 0; i < kTaps; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[m][i][e] = i + 1 < kTaps ? sums[m][i + 1][e] : 0.0f;
+    }
+  }
+}
+
+/// One result as a plain float32 chain.
+template <class T>
+__device__ __noinline__ float plain_result(const PlainSumOf<T>& plain, int64_t image, int channel, int64_t flat) {
+  return plain.at(image, channel, flat);
 }
 
 /// Sums over column offsets, which are the results of row `row`. Zeros stand for what does not exist: they are no part
@@ -132,7 +139,8 @@ __device__ __forceinline__ void write_row(const Plan& plan, const Arguments<T>& 
 #pragma unroll
       for (int j = 1; j < kTaps; ++j) sum += from[j * kResults * kSumPitch + j * plan.apart];
       if (!(fabsf(sum) <= FLT_MAX))
-        sum = plain.at(image, channel + c, int64_t{place.depth} * plan.result_rows * plan.result_width + flat + column);
+        sum = plain_result(plain, image, channel + c,
+                           int64_t{place.depth} * plan.result_rows * plan.result_width + flat + column);
       sum += bias;
       if (arguments.activation.kind != ActivationKind::None) sum = device::call_activation(arguments.activation, sum);
       result[c * plan.result_plane + column] = device::from_accumulator<T>(sum);
@@ -140,73 +148,103 @@ __device__ __forceinline__ void write_row(const Plan& plan, const Arguments<T>& 
   }
 }
 
+/// Orders `columns` columns of kHalfChunk channels, of which `channels` exist, in pieces of N elements. `from`: of the
+/// first channel, column `begin`.
+template <int N, class T>
+__device__ __forceinline__ void feed_pieces(const Plan& plan, const T* from, int channels, int begin, int columns,
+                                            uint32_t to) {
+  constexpr int kBytes = N * int{sizeof(T)};
+  for (int i = (static_cast<int>(threadIdx.x) - kHalfThreads) * N; i < columns; i += kFeeders * N) {
+    const int left = begin + i < 0 ? 0 : plan.source_width - begin - i;  // columns that exist
+    const int bytes = min(max(left, 0), N) * int{sizeof(T)};
+    const T* source = from + i;
+#pragma unroll
+    for (int c = 0; c < kHalfChunk; ++c, source += plan.source_plane)
+      device::copy_async<kBytes>(to + (c * kHalfPitch + i) * sizeof(T), source, c < channels ? bytes : 0);
+  }
+}
+
 template <class T>
-__global__ void __launch_bounds__(kHalfThreads, 1)
+__device__ __forceinline__ void feed_stage(const Plan& plan, const T* from, int channels, int begin, int columns,
+                                           uint32_t to) {
+  if (plan.source_plane % 8 == 0 && reinterpret_cast<uintptr_t>(from) % device::kGranule == 0) {
+    feed_pieces<8>(plan, from, channels, begin, columns, to);
+  } else {
+    feed_pieces<4>(plan, from, channels, begin, columns, to);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kHalfBlock, 1)
     half_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<T> arguments,
                 const __grid_constant__ PlainSumOf<T> plain) {
   extern __shared__ __align__(128) unsigned char shared[];
-  auto* const finished = reinterpret_cast<float*>(shared + kHalfStages * kStageBytes);  // [sum][column]
-  auto* const weights = reinterpret_cast<uint32_t*>(finished + kSums * kSumPitch);
+  __shared__ uint64_t barriers[2 * kHalfStages];
+  auto* const finished = reinterpret_cast<float*>(shared + kHalfStages * kStageBytes);  // two of [sum][column]
+  auto* const weights = reinterpret_cast<uint32_t*>(finished + 2 * kSums * kSumPitch);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const auto full = device::shared_address(barriers), empty = full + kHalfStages * 8;
   const Place place(plan, blockIdx.x);
 
   // A source row reaches kTaps result rows: the last of them is `row - first_row`.
   const int rows_from = max(place.first_result + plan.first_row, 0);
   const int rows_to = min(place.last_result + plan.first_row + kTaps - 1, plan.source_rows);
-  const int first = place.chunk * plan.width + plan.first_column, lead = (first % 4 + 4) % 4;
-  const int own = first - lead + thread % (kHalfColumns / 4) * 4, channel = thread / (kHalfColumns / 4);
-  Feed<T> feed{plan,
-               arguments.source + place.image_group * plan.channels * plan.source_plane +
-                   int64_t{place.depth} * plan.source_slice + own,
-               rows_from,
-               rows_to,
-               channel,
-               0,
-               own >= 0 && own < plan.source_width,
-               static_cast<uint32_t>(__cvta_generic_to_shared(shared)) +
-                   static_cast<uint32_t>((channel * kHalfPitch + thread % (kHalfColumns / 4) * 4) * sizeof(T))};
-  for (int i = 0; i + 1 < kHalfStages; ++i) feed.order(i);
+  // Shared memory begins at a whole piece of eight, `lead` columns before what the chunk's first result reads.
+  const int first = place.chunk * plan.width + plan.first_column, lead = first & 7, begin = first - lead;
   fill_weights<T>(weights, plan, arguments.weight + place.image_group % plan.groups * plan.weight_group);
-
-  Sums sums{};
-  int stage = 0, slot = 0;  // slot: of the first result row that the source row at hand reaches
-  for (int row = place.first_result; row < place.last_result + kTaps - 1; ++row, slot = (slot + 1) % kTaps) {
-    int columns[kTiles];
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const int column = n * 8 + lane / 4;
-      columns[n] = column < kTaps * kSums ? (column + (kTaps - slot) * kSums) % (kTaps * kSums) : kTaps * kSums;
+  if (thread == 0) {
+    for (int i = 0; i < kHalfStages; ++i) {
+      device::barrier_init(full + i * 8, kFeeders);
+      device::barrier_init(empty + i * 8, kHalfWarps);
     }
-    if (row + plan.first_row >= rows_from && row + plan.first_row < rows_to) {
+    device::barrier_init_fence();
+  }
+  __syncthreads();
+
+  int stage = 0;
+  uint32_t parity = 0;
+  const auto next_stage = [&] {
+    if (++stage == kHalfStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  };
+  if (warp >= kHalfWarps) {
+    device::registers_decrease<56>();
+    const int columns = lead + min(plan.width, plan.result_width - place.chunk * plan.width) + 2 * plan.apart;
+    const T* const source = arguments.source + place.image_group * plan.channels * plan.source_plane +
+                            int64_t{place.depth} * plan.source_slice + begin;
+    for (int row = rows_from; row < rows_to; ++row) {
       for (int unit = 0; unit < plan.units; ++unit) {
-        device::copy_async_wait<kHalfStages - 2>();
-        __syncthreads();  // the stage has arrived, and everybody is done with the one before
-        feed.order(stage == 0 ? kHalfStages - 1 : stage - 1);
-        multiply<T>(sums, shared + stage * kStageBytes, weights + unit * kWeightWords, columns, warp, lane);
-        stage = stage + 1 == kHalfStages ? 0 : stage + 1;
+        device::barrier_wait(empty + stage * 8, parity ^ 1);
+        feed_stage(plan, source + int64_t{unit} * kHalfChunk * plan.source_plane + int64_t{row} * plan.source_width,
+                   plan.channels - unit * kHalfChunk, begin, columns,
+                   device::shared_address(shared) + stage * kStageBytes);
+        device::copy_async_arrive(full + stage * 8);
+        next_stage();
       }
     }
-    // No later source row reaches the first result row.
-    __syncthreads();  // the last one has been written
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int column = n * 8 + lane % 4 * 2 + e;
-        if (column / kSums != slot) continue;
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            finished[column % kSums * kSumPitch + warp * 32 + m * 16 + h * 8 + lane / 4] = sums[m][n][h * 2 + e];
-            sums[m][n][h * 2 + e] = 0;
-          }
+  } else {
+    device::registers_increase<152>();
+    const uint32_t own = device::shared_address(shared) +
+                         ((lane / 16 * 8 + lane % 8) * kHalfPitch + warp * kWarpTiles * 16 + lane / 8 % 2 * 8) * 2;
+    Sums sums{};
+    for (int row = place.first_result; row < place.last_result + kTaps - 1; ++row) {
+      if (row + plan.first_row >= rows_from && row + plan.first_row < rows_to) {
+#pragma unroll 1
+        for (int unit = 0; unit < plan.units; ++unit) {
+          device::barrier_wait(full + stage * 8, parity);
+          multiply<T>(sums, own + stage * kStageBytes, weights + unit * kWeightWords, empty + stage * 8, lane);
+          next_stage();
         }
       }
+      // No later source row reaches the first result row. Two rows of sums: nobody still reads what is written here.
+      float* const sums_of_row = finished + row % 2 * (kSums * kSumPitch);
+      finish_row(sums, sums_of_row, warp, lane);
+      device::barrier_sync(1, kHalfThreads);
+      const int done = row - (kTaps - 1);
+      if (done >= place.first_result) write_row(plan, arguments, plain, place, sums_of_row + lead, done);
     }
-    __syncthreads();
-    const int done = row - (kTaps - 1);
-    if (done >= place.first_result) write_row(plan, arguments, plain, place, finished + lead, done);
   }
 }
 

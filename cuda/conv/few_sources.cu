@@ -1,8 +1,9 @@
 // Many channels out of few: features of images in half types, and weight gradients of float32 and half types.
 //
-// Limits: compute capability 9.0 (shared memory); at most 4 source channels a group, 16 to 64 result channels; stride
+// Limits: compute capability 9.0; at most 4 source channels a group, 16 to 64 result channels; stride
 // 1; one tap of depth without padding, at most 3 neighbouring rows of taps, 12 taps (weight gradients: 32 weights of a
-// result channel); taps of a row reach at most kReach columns; rows of whole pieces of four elements on both sides.
+// result channel); taps of a row reach at most kReach columns; rows of whole pieces of four elements on both sides;
+// forward and backward_input: channels of results of whole pieces of eight.
 #include <algorithm>
 #include <cmath>
 
@@ -18,21 +19,32 @@ namespace halo::cuda::conv {
 namespace few_sources {
 namespace {
 
-/// Blocks' rows: few strips, since rows that two of them read are read twice, but all multiprocessors at work. Returns
-/// the rows that a multiprocessor makes.
+std::size_t shared_bytes(const Plan& plan) {
+  return kStageBytes + static_cast<std::size_t>(plan.part + plan.tap_rows - 1) * static_cast<std::size_t>(plan.pitch) *
+                           kPositionBytes;
+}
+
+/// A block's rows: as many at a time as kBlocks blocks of a multiprocessor have room for, whole pieces of eight
+/// results, and all multiprocessors at work. Returns the rows that a multiprocessor makes.
 double choose_strips(Plan& plan) {
-  const int places = kBlocks * device_traits().multiprocessors;
-  const int most_strips = std::clamp(plan.result_rows / 8, 1, 4 * places);
+  constexpr std::size_t kReserved = 1024;  // bytes of each block
+  const std::size_t room = (device_traits().block_memory + kReserved) / kBlocks - kReserved;
+  const int places = kBlocks * device_traits().multiprocessors, step = plan.result_width % 8 == 0 ? 1 : 2;
+  plan.part = step;
+  for (Plan more = plan; more.part < plan.result_rows; plan.part = more.part) {
+    more.part += step;
+    if (shared_bytes(more) > room) break;
+  }
   double best = INFINITY;
-  for (int strips = 1; strips <= most_strips; ++strips) {
-    const int strip = (plan.result_rows + strips - 1) / strips;
-    const int64_t blocks = plan.images * plan.chunks * plan.sets * strips;
-    const double turns = double((blocks + places - 1) / places) * (strip + kTapRows);
+  for (int strip = plan.part; strip < plan.result_rows + plan.part; strip += plan.part) {
+    const int strips = (plan.result_rows + strip - 1) / strip;
+    const int64_t blocks = plan.images * plan.sets * strips;
+    const double turns = double((blocks + places - 1) / places) * (strip + 2);
     if (turns >= best) continue;
     best = turns;
     plan.strip = strip;
+    plan.strips = strips;
   }
-  plan.strips = (plan.result_rows + plan.strip - 1) / plan.strip;
   return best;
 }
 
@@ -65,14 +77,16 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
     }
   }
   plan.sets = (plan.results + kRows - 1) / kRows;
-  plan.chunks = (plan.result_width + kWidth - 1) / kWidth;
-  plan.width = (plan.result_width + plan.chunks * kPositions - 1) / (plan.chunks * kPositions) * kPositions;
+  plan.pitch = (plan.lead + plan.result_width + reach(2) + 7) / 8 * 8;
+  plan.pieces = FastDivide(static_cast<uint32_t>(plan.pitch / 4));
+  plan.in_row = FastDivide(static_cast<uint32_t>(plan.result_width));
   constexpr double kClocksPerMs = 1.755e6;
   if (!of_weights) {
-    constexpr double kClocks = 8000;  // of a row of a block
-    plan.predicted_ms = 6e-3 + choose_strips(plan) * kClocks / kClocksPerMs;
-    if (plan.images * plan.chunks * plan.sets * plan.strips >= int64_t{1} << 31) return {};
-    return plan;
+    constexpr double kClocks = 12.8;  // of a position of a block
+    if (config.alignment < 16 || plan.result_plane % 8 != 0 || plan.result_slice % 8 != 0) return {};
+    plan.predicted_ms = 6e-3 + choose_strips(plan) * plan.result_width * kClocks / kClocksPerMs;
+    const bool fits_memory = shared_bytes(plan) <= device_traits().block_memory;
+    return fits_memory && plan.images * plan.sets * plan.strips < int64_t{1} << 31 ? plan : Plan{};
   }
   constexpr int64_t kMostSteps = 400;  // of a block: longer sums pass the error bound
   const int columns = (plan.result_width + kStep - 1) / kStep;
@@ -121,9 +135,9 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   const bool forward = config.pass == ConvPass::Forward;
   Arguments<T> arguments{y, w, nullptr, x, {}};
   if (forward) arguments = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
-  launch("conv few sources", gather_kernel<T>,
-         dim3(static_cast<unsigned>(plan.images * plan.chunks * plan.sets * plan.strips)), kThreads, kSharedBytes,
-         stream, plan, arguments, PlainSumOf<T>{Sizes(problem), arguments.source, w, forward});
+  launch("conv few sources", gather_kernel<T>, dim3(static_cast<unsigned>(plan.images * plan.sets * plan.strips)),
+         kThreads, shared_bytes(plan), stream, plan, arguments,
+         PlainSumOf<T>{Sizes(problem), arguments.source, w, forward});
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {

@@ -8,13 +8,14 @@ namespace halo::cuda::conv::few_sources {
 
 inline constexpr int kSources = 4, kMostResults = 64;  ///< channels
 inline constexpr int kMostTaps = 12, kTapRows = 3;
-inline constexpr int kReach = 60;              ///< columns between taps of a row
-inline constexpr int kMostWeights = 32;        ///< of a result channel, of weight gradients
-inline constexpr int kStep = 128;              ///< positions of a stage, of weight gradients
-inline constexpr int kBlocks = 2;              ///< of a multiprocessor
-inline constexpr int kRows = 32;               ///< result channels of a block
-inline constexpr int kPositions = 64;          ///< of a warp
-inline constexpr int kWidth = 8 * kPositions;  ///< result columns of a block, at most
+inline constexpr int kReach = 60;            ///< columns between taps of a row
+inline constexpr int kMostWeights = 32;      ///< of a result channel, of weight gradients
+inline constexpr int kStep = 128;            ///< positions of a stage, of weight gradients
+inline constexpr int kBlocks = 2;            ///< of a multiprocessor
+inline constexpr int kRows = 32;             ///< result channels of a block
+inline constexpr int kPositions = 32;        ///< of a warp
+inline constexpr int kRun = 8 * kPositions;  ///< positions of a block at a time
+inline constexpr int kPositionBytes = kSources * 2;
 
 /// `results`: of forward or backward_input, or channels of y.
 struct Plan {
@@ -29,7 +30,11 @@ struct Plan {
   int taps, tap_rows;
   int tap[kMostTaps], row[kMostTaps], column[kMostTaps];  ///< weight, and source position beside the first
   int sets;                                               ///< of kRows result channels
-  int strip, strips, width, chunks;  ///< rows of a block, blocks of a column; columns of a block, blocks of a row
+  int strip, strips;                                      ///< rows of a block, blocks of a column
+  int part;                                               ///< of the rows, at a time
+  int pitch;          ///< positions of a source row in shared memory, 0 modulo 8: taps of two rows meet no bank
+  FastDivide in_row;  ///< result columns
+  FastDivide pieces;  ///< of four positions of a source row in shared memory
   FastDivide columns, rows, depths;  ///< of weight gradients: stages of a row, and rows
   int64_t steps = 0;                 ///< stages of a group
   int splits = 0;                    ///< blocks of a group

@@ -65,6 +65,18 @@ __device__ __forceinline__ void copy_bulk_to_pair(uint32_t shared, const void* g
       : "memory");
 }
 
+/// `bytes` (a multiple of 16, both addresses aligned to 16) from shared to global memory by the copy engine. What threads
+/// wrote into shared memory has been fenced (fence_async_proxy) before.
+__device__ __forceinline__ void store_bulk(void* global, uint32_t shared, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared), "r"(bytes)
+               : "memory");
+}
+/// Ends a group of this thread's store_bulk, and waits until all but the last `Pending` groups have read shared memory.
+template <int Pending>
+__device__ __forceinline__ void store_bulk_wait() {
+  asm volatile("cp.async.bulk.commit_group;\n cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+
 /// A box of a two-dimensional tensor map (in constant or parameter memory) whose corner is element (x, row); zeros
 /// outside the map's extents. `shared` is aligned to 128 bytes. Completes on `barrier` as copy_bulk does.
 __device__ __forceinline__ void copy_box(uint32_t shared, const void* tensor_map, int x, int row, uint32_t barrier) {
