@@ -14,7 +14,13 @@ void launch_phases(const Plan& plan, const Arguments<T>& arguments, const PlainS
   };
   const auto with_phases = [&]<int Phases>(std::integral_constant<int, Phases>) {
     const auto with_shifts = [&]<int Shifts>(std::integral_constant<int, Shifts>) {
-      plan.aligned ? start(phases_kernel<T, Phases, Shifts, true>) : start(phases_kernel<T, Phases, Shifts, false>);
+      if (plan.lane_positions == kWide) {
+        plan.aligned ? start(phases_kernel<T, kWide, Phases, Shifts, true>)
+                     : start(phases_kernel<T, kWide, Phases, Shifts, false>);
+      } else {
+        plan.aligned ? start(phases_kernel<T, kNarrow, Phases, Shifts, true>)
+                     : start(phases_kernel<T, kNarrow, Phases, Shifts, false>);
+      }
     };
     plan.shifts == 2 ? with_shifts(std::integral_constant<int, 2>{}) : with_shifts(std::integral_constant<int, 4>{});
   };

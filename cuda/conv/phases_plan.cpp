@@ -17,11 +17,12 @@ constexpr int64_t kLargestPlane = int64_t{1} << 26;
 struct Window {
   int start;
   uint32_t taps = 0;
-  int words = 0;
+  int shifts = 0;
+  int8_t tap[kTapBits] = {};
 };
 
 /// Windows that cover all taps of the width. `aligned`: they start at multiples of four.
-std::vector<Window> windows_of(const GroupProblem& p, bool aligned, Plan& plan) {
+std::vector<Window> windows_of(const GroupProblem& p, bool aligned) {
   const small_groups::AxisTaps& axis = p.taps[2];
   std::vector<Window> windows;
   for (int from = 0;;) {
@@ -41,8 +42,8 @@ std::vector<Window> windows_of(const GroupProblem& p, bool aligned, Plan& plan) 
       if (shift >= kShifts) return;
       const int place = shift * kMostPhases + p.phases[2] - 1 - phase;
       window.taps |= 1u << place;
-      window.words = std::max(window.words, shift + 4);
-      plan.width_taps[windows.size()][place] = static_cast<int8_t>(tap);
+      window.shifts = std::max(window.shifts, shift + 1);
+      window.tap[place] = static_cast<int8_t>(tap);
     });
     from = window.start + kShifts;
     windows.push_back(window);
@@ -51,7 +52,7 @@ std::vector<Window> windows_of(const GroupProblem& p, bool aligned, Plan& plan) 
 
 /// Source rows that phases of depth and height in [first, last) read, in the order of the sum.
 struct SourceRow {
-  int depth, height, phases = 0, tap[kRows] = {};
+  int depth, height, phases = 0, tap[kMostRows] = {};
 };
 std::vector<SourceRow> rows_of(const GroupProblem& p, int first, int last) {
   std::vector<SourceRow> rows;
@@ -71,40 +72,87 @@ std::vector<SourceRow> rows_of(const GroupProblem& p, int first, int last) {
   return rows;
 }
 
+bool is_held(const SourceRow& row, const Plan& plan) {
+  return std::any_of(plan.sources, plan.sources + plan.source_count,
+                     [&](const Source& s) { return s.depth == row.depth && s.height == row.height; });
+}
+
+/// The source of a row in eight channels, a new one if there is none yet.
+int source_of(const SourceRow& row, int channel, int64_t offset, Plan& plan) {
+  for (int i = 0; i < plan.source_count; ++i) {
+    const Source& s = plan.sources[i];
+    if (s.depth == row.depth && s.height == row.height && s.channel == channel) return i;
+  }
+  plan.sources[plan.source_count] = {offset, row.depth, row.height, channel, 0};
+  return plan.source_count++;
+}
+
+/// Where a warp has its sources: so that lanes that read together meet different banks.
+void place_sources(const std::vector<Window>& windows, int size, Plan& plan) {
+  plan.first_width = windows.front().start;
+  const int last = windows.back().start + windows.back().shifts - 1;
+  plan.fours = to_int(divide_up(last - plan.first_width + plan.positions, 4));
+  const int four = 4 * size, line = 128 / four;
+  plan.pitch = (to_int(divide_up(plan.fours - 1, line)) * line + 1) * four;
+  plan.pair_pitch = size == 4 ? 2 * four : 6 * four;
+  plan.second = 4 * plan.pitch + plan.pair_pitch;
+  for (int i = 0; i < plan.source_count; ++i) plan.sources[i].shared = i * 2 * plan.second;
+  plan.sources_bytes = plan.source_count * 2 * plan.second + four;
+}
+
 /// The units of all rounds; false where they are too many.
 bool list_units(const GroupProblem& p, const std::vector<Window>& windows, int size, Plan& plan) {
-  const int outer_phases = p.phases[0] * p.phases[1];
+  const int outer_phases = p.phases[0] * p.phases[1], at_once = rows_at_once(p.phases[2]);
   const int last_channel = std::max(0, p.source_channels - kSourceChannels);
-  plan.rounds = to_int(divide_up(outer_phases, kRows));
+  int source[kMostUnits];
+  plan.rounds = to_int(divide_up(outer_phases, at_once));
   plan.shifts = 2;
   for (int round = 0; round < plan.rounds; ++round) {
     plan.first_unit[round] = plan.unit_count;
-    for (const SourceRow& row : rows_of(p, round * kRows, std::min(outer_phases, (round + 1) * kRows))) {
+    std::vector<SourceRow> rows = rows_of(p, round * at_once, std::min(outer_phases, (round + 1) * at_once));
+    // Those that a round before has read first: the sooner can they be replaced.
+    std::stable_partition(rows.begin(), rows.end(), [&](const SourceRow& row) { return is_held(row, plan); });
+    for (const SourceRow& row : rows) {
       for (int channel = 0; channel < p.source_channels; channel += kSourceChannels) {
-        for (std::size_t w = 0; w < windows.size(); ++w) {
+        const int first = std::min(channel, last_channel);
+        const int64_t offset = (first * p.source_rows.plane_pitch + row.depth * p.source_rows.outer_pitch +
+                                row.height * p.source_rows.inner_pitch) *
+                               size;
+        const int own = source_of(row, first, offset, plan);
+        for (const Window& window : windows) {
           if (plan.unit_count == kMostUnits) return false;
-          Unit& unit = plan.units[plan.unit_count++];
-          unit.channel = std::min(channel, last_channel);
-          unit.taken = channel - unit.channel;
+          Unit& unit = plan.units[plan.unit_count];
           unit.depth = row.depth;
           unit.height = row.height;
-          unit.width = windows[w].start;
-          unit.offset = (unit.channel * p.source_rows.plane_pitch + unit.depth * p.source_rows.outer_pitch +
-                         unit.height * p.source_rows.inner_pitch + unit.width) *
-                        size;
-          unit.taps = windows[w].taps | static_cast<uint32_t>(row.phases) << kTapBits;
-          if (windows[w].words > 5) plan.shifts = 4;
-          unit.words = windows[w].words;
-          unit.window = to_int(static_cast<int64_t>(w));
-          unit.fragment = plan.fragments;
-          std::copy(row.tap, row.tap + kRows, unit.outer_tap);
-          plan.fragments += __builtin_popcount(windows[w].taps) * __builtin_popcount(static_cast<unsigned>(row.phases));
+          unit.width = window.start;
+          unit.offset = offset + window.start * size;
+          source[plan.unit_count++] = own;
+          unit.taps = window.taps | static_cast<uint32_t>(row.phases) << kTapBits;
+          if (window.shifts > 2) plan.shifts = 4;
+          for (int at = 0; at < kMostRows * kTapBits; ++at) {
+            const int r = at / kTapBits, place = at % kTapBits;
+            if ((unit.taps >> (kTapBits + r) & unit.taps >> place & 1) == 0) continue;
+            if (plan.fragments == kMostFragments) return false;
+            plan.fragment[plan.fragments++] = {static_cast<int16_t>(row.tap[r] + window.tap[place]),
+                                               static_cast<int8_t>(first), static_cast<int8_t>(channel - first)};
+          }
         }
       }
     }
   }
   plan.first_unit[plan.rounds] = plan.unit_count;
-  return true;
+  if (!plan.aligned || plan.lane_positions == kNarrow) return true;
+  place_sources(windows, size, plan);
+  plan.ahead = plan.unit_count;
+  for (int u = 0; u < plan.unit_count; ++u) {
+    Unit& unit = plan.units[u];
+    unit.shared = plan.sources[source[u]].shared + (unit.width - plan.first_width) * size;
+    const int* const first = std::find(source, source + plan.unit_count, source[u]);
+    const bool last = std::find(source + u + 1, source + plan.unit_count, source[u]) == source + plan.unit_count;
+    unit.refill = last ? source[u] : -1;
+    if (last) plan.ahead = std::min(plan.ahead, plan.unit_count - 1 - u + to_int(first - source));
+  }
+  return plan.fours <= kSourceFours;
 }
 
 bool fits(const ConvProblem& problem, const ConvConfig& config) {
@@ -131,24 +179,23 @@ int64_t blocks_of_group(int64_t groups, int64_t most, int64_t multiprocessors) {
 
 /// Bytes, and on top what a multiprocessor needs for an item, as seen on an H200.
 double predict(const ConvProblem& problem, const Plan& plan, int size) {
-  constexpr double kBytesPerMs = 3e9, kItemsPerMs = 1e6;
-  const double item = plan.unit_count * (size == 4 ? 10.0 : 8.0) + plan.fragments * (size == 4 ? 6.0 : 3.0);  // ns
+  const bool narrow = plan.lane_positions == kNarrow;
+  const double bytes_per_ms = narrow ? 3e9 : 4e9;
+  const double unit = narrow ? (size == 4 ? 10.0 : 8.0) : (size == 4 ? 20.0 : 12.0);  // ns
+  const double fragment = narrow ? (size == 4 ? 6.0 : 3.0) : (size == 4 ? 13.0 : 7.5);
+  const double item = 1e-6 * (plan.unit_count * unit + plan.fragments * fragment) * plan.column_tiles;
   const double items = static_cast<double>(plan.items) * plan.groups / small_groups::device_limits().multiprocessors;
-  return 4e-3 + problem.bytes(static_cast<std::size_t>(size)) / kBytesPerMs + items * item / kItemsPerMs;
+  return 4e-3 + problem.bytes(static_cast<std::size_t>(size)) / bytes_per_ms + items * item;
 }
 
 /// Width tiles of a row.
-int64_t width_tiles(const GroupProblem& p, int lead) {
-  return divide_up(divide_up(p.result[2], p.phases[2]) + lead, kPositions);
+int64_t width_tiles(const GroupProblem& p, int lead, int positions) {
+  return divide_up(divide_up(p.result[2], p.phases[2]) + lead, positions);
 }
 
-}  // namespace
-
-Plan plan_phases(const ConvProblem& problem, const ConvConfig& config) {
+/// `aligned`: with sources in shared memory, where they are.
+Plan plan_on(const ConvProblem& problem, const GroupProblem& p, const ConvConfig& config, bool aligned) {
   Plan plan{};
-  if (!fits(problem, config)) return plan;
-  const GroupProblem p = small_groups::group_problem(problem, false);
-  if (std::max(p.source_rows.plane_pitch, p.result_rows.plane_pitch) > kLargestPlane) return plan;
   const int size = to_int(static_cast<int64_t>(size_of(config.dtype)));
   plan.batch = p.batch;
   plan.groups = p.groups;
@@ -166,29 +213,42 @@ Plan plan_phases(const ConvProblem& problem, const ConvConfig& config) {
   plan.weight_result = p.weight_result;
   plan.weight_source = p.weight_source;
   const int lead = ((p.origin[2] % 4) + 4) % 4;
-  plan.aligned = config.alignment >= 4 * size && p.source[2] % 4 == 0 && width_tiles(p, lead) == width_tiles(p, 0);
+  plan.lane_positions = width_tiles(p, 0, 8 * kNarrow) == 1 ? kNarrow : kWide;
+  plan.positions = 8 * plan.lane_positions;
+  plan.aligned = aligned && config.alignment >= 4 * size && p.source[2] % 4 == 0 &&
+                 width_tiles(p, lead, plan.positions) == width_tiles(p, 0, plan.positions);
   plan.lead = plan.aligned ? lead : 0;
-  if (!list_units(p, windows_of(p, plan.aligned, plan), size, plan)) return plan;
+  if (!list_units(p, windows_of(p, plan.aligned), size, plan)) return plan;
   plan.column_tiles = to_int(divide_up(p.result_channels, 8));
-  plan.columns = FastDivide(static_cast<uint32_t>(plan.column_tiles));
-  int64_t items = p.batch * plan.column_tiles;
+  int64_t items = p.batch;
   for (int axis = 0; axis < 3; ++axis) {
-    const int64_t count = axis == 2 ? width_tiles(p, plan.lead) : divide_up(p.result[axis], p.phases[axis]);
+    const int64_t count =
+        axis == 2 ? width_tiles(p, plan.lead, plan.positions) : divide_up(p.result[axis], p.phases[axis]);
     plan.tiles[axis] = FastDivide(static_cast<uint32_t>(count));
     items *= count;
   }
   if (items >= (int64_t{1} << 30) || p.groups > 65535) return plan;
   const DeviceTraits limits = small_groups::device_limits();
-  // With short windows of float32, more would wait for each other at the first-level cache.
-  plan.warps = size == 4 && plan.shifts == 2 ? 12 : most_warps(p.phases[2], size);
-  plan.shared_bytes = static_cast<std::size_t>(plan.fragments) * static_cast<std::size_t>(plan.column_tiles) *
-                          (size == 4 ? 512u : 128u) +
-                      static_cast<std::size_t>(plan.warps * stage_bytes(p.phases[2], size));
+  plan.warps = most_warps(plan.lane_positions, size);
+  plan.shared_bytes =
+      static_cast<std::size_t>(plan.fragments) * static_cast<std::size_t>(plan.column_tiles) *
+          (size == 4 ? 512u : 128u) +
+      static_cast<std::size_t>(plan.warps * (stage_bytes(plan.lane_positions, p.phases[2], size) + plan.sources_bytes));
   if (plan.shared_bytes > limits.block_memory) return plan;
   plan.items = to_int(items);
   plan.blocks = blocks_of_group(p.groups, divide_up(items, plan.warps), limits.multiprocessors);
   plan.predicted_ms = predict(problem, plan, size);
   return plan;
+}
+
+}  // namespace
+
+Plan plan_phases(const ConvProblem& problem, const ConvConfig& config) {
+  if (!fits(problem, config)) return {};
+  const GroupProblem p = small_groups::group_problem(problem, false);
+  if (std::max(p.source_rows.plane_pitch, p.result_rows.plane_pitch) > kLargestPlane) return {};
+  const Plan plan = plan_on(problem, p, config, true);
+  return plan.blocks > 0 ? plan : plan_on(problem, p, config, false);
 }
 
 }  // namespace halo::cuda::conv::phases

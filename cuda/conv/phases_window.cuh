@@ -2,8 +2,8 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
+#include "../device/async_copy.cuh"
 #include "../device/load_where.cuh"
 #include "phases.h"
 #include "small_groups_tile.cuh"
@@ -20,70 +20,201 @@ __device__ __forceinline__ int lane_channel(int t, int which) {
   return sizeof(T) == 4 ? t + 4 * which : 2 * t + which;
 }
 
-/// What a lane reads first of an item.
+/// A lane's weights in the order of the sum, read from shared memory one fragment ahead.
+template <class T>
+struct WeightStream {
+  uint32_t at;
+  uint32_t word[kWeightWords<T>];  ///< of the fragment that comes next
+
+  __device__ __forceinline__ void begin(const void* shared, int lane) {
+    at = static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + static_cast<uint32_t>(lane) * 4 * kWeightWords<T>;
+    read();
+  }
+  __device__ __forceinline__ void next() {
+    at += 32 * 4 * kWeightWords<T>;
+    read();
+  }
+  __device__ __forceinline__ void read() {
+    if constexpr (sizeof(T) == 4) {
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                   : "r"(at));
+    } else {
+      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word[0]) : "r"(at));
+    }
+  }
+};
+
+/// What a lane reads first of an item: itself, or to bring it into its warp's shared memory.
 struct Start {
   const unsigned char* from;
   int next;  ///< bytes to the second of its channels
   int depth, height, width;
 };
 
-/// A lane's window in its two channels, as it was loaded.
-template <class T, int Shifts, bool Aligned>
-struct Loaded {
-  static constexpr int kPositions = Shifts + 3;
-  static constexpr bool kPairs = Aligned && sizeof(T) == 2;  ///< two positions a word
-  static constexpr int kFour = kPairs ? 2 : 4;               ///< words of four positions
-  uint32_t word[2][2 * kFour];
+/// `start` in two channels of its group. Channels that do not exist have no weight: any other stands for them.
+__device__ __forceinline__ Start channels_of(const Plan& plan, Start start, int first, int second) {
+  first = min(first, plan.source_channels - 1);
+  second = min(second, plan.source_channels - 1);
+  start.next = (second - first) * plan.channel_bytes;
+  start.from += int64_t{first} * plan.channel_bytes;
+  return start;
+}
+
+/// Elements of a source row, none where there is no such row.
+__device__ __forceinline__ unsigned existing_width(const Plan& plan, int depth, int height, const Start& start) {
+  const bool exists = static_cast<unsigned>(start.depth + depth) < static_cast<unsigned>(plan.source[0]) &&
+                      static_cast<unsigned>(start.height + height) < static_cast<unsigned>(plan.source[1]);
+  return static_cast<unsigned>(exists ? plan.source[2] : 0);
+}
+
+/// Windows in registers, loaded one unit ahead from global memory.
+template <class T, int Lane, int Shifts, bool Aligned>
+struct Feed {
+  static constexpr bool kShared = false;  ///< a warp has its source rows in shared memory
+  static constexpr bool kPairs = false;   ///< two positions a word
+  static constexpr int kWords = Shifts + Lane - 1;
+  uint32_t word[2][kWords];
+
+  __device__ __forceinline__ Feed(const Plan&, const void*, int) {}
+
+  static __device__ __forceinline__ Start start(const Plan& plan, Start place, int lane) {
+    place.width += lane / 4 * Lane;
+    return channels_of(plan, place, lane_channel<T>(lane % 4, 0), lane_channel<T>(lane % 4, 1));
+  }
 
   __device__ __forceinline__ void load(const Plan& plan, const Unit& unit, const Start& start) {
-    const bool row = static_cast<unsigned>(start.depth + unit.depth) < static_cast<unsigned>(plan.source[0]) &&
-                     static_cast<unsigned>(start.height + unit.height) < static_cast<unsigned>(plan.source[1]);
-    const auto width = static_cast<unsigned>(row ? plan.source[2] : 0);
+    const unsigned width = existing_width(plan, unit.depth, unit.height, start);
     const auto column = static_cast<unsigned>(start.width + unit.width);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const unsigned char* from = start.from + unit.offset + (c == 0 ? 0 : start.next);
-      if constexpr (Aligned) {
-        device::load_four(*reinterpret_cast<uint32_t(*)[kFour]>(word[c]), from, column < width);
-        if constexpr (kPositions == 5 && !kPairs) {
-          word[c][4] = device::load_one<T>(from + 4 * sizeof(T), column + 4 < width);
-        } else {
-          device::load_four(*reinterpret_cast<uint32_t(*)[kFour]>(word[c] + kFour), from + 4 * sizeof(T),
-                            column + 4 < width);
-        }
-      } else {
 #pragma unroll
-        for (int j = 0; j < kPositions; ++j) word[c][j] = device::load_one<T>(from + j * sizeof(T), column + j < width);
+      for (int j = 0; j < kWords; ++j) word[c][j] = device::load_one<T>(from + j * sizeof(T), column + j < width);
+    }
+  }
+};
+
+/// The same by accesses of four positions.
+template <class T, int Shifts>
+struct Feed<T, kNarrow, Shifts, true> : Feed<T, kNarrow, Shifts, false> {
+  static constexpr bool kPairs = sizeof(T) == 2;
+  static constexpr int kFour = kPairs ? 2 : 4;  ///< words of four positions
+  uint32_t word[2][2 * kFour];
+
+  using Feed<T, kNarrow, Shifts, false>::Feed;
+
+  __device__ __forceinline__ void load(const Plan& plan, const Unit& unit, const Start& start) {
+    const unsigned width = existing_width(plan, unit.depth, unit.height, start);
+    const auto column = static_cast<unsigned>(start.width + unit.width);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const unsigned char* from = start.from + unit.offset + (c == 0 ? 0 : start.next);
+      device::load_four(*reinterpret_cast<uint32_t(*)[kFour]>(word[c]), from, column < width);
+      if constexpr (Shifts == 2 && !kPairs) {
+        word[c][4] = device::load_one<T>(from + 4 * sizeof(T), column + 4 < width);
+      } else {
+        device::load_four(*reinterpret_cast<uint32_t(*)[kFour]>(word[c] + kFour), from + 4 * sizeof(T),
+                          column + 4 < width);
+      }
+    }
+  }
+};
+
+/// Source rows in a warp's shared memory, brought there an item ahead.
+template <class T, int Shifts>
+struct Feed<T, kWide, Shifts, true> {
+  static constexpr bool kShared = true;
+  static constexpr bool kPairs = sizeof(T) == 2;
+  static constexpr int kFour = 4 * static_cast<int>(sizeof(T));  ///< bytes of four positions
+  static constexpr int kWords = (kPairs ? 2 : 4) * 3;
+  uint32_t word[2][kWords];
+  uint32_t own, second, to, to_second;
+
+  __device__ __forceinline__ Feed(const Plan& plan, const void* shared, int lane) {
+    const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    const auto row = [&](int t, int i) {
+      return base + static_cast<uint32_t>(t * plan.pitch + t / 2 * plan.pair_pitch + i * plan.second);
+    };
+    second = static_cast<uint32_t>(plan.second);
+    own = row(lane % 4, 0) + static_cast<uint32_t>(lane / 4 * (2 * kFour));
+    const int channel = lane / 8;  // and the one four further
+    to = (sizeof(T) == 4 ? row(channel, 0) : row(channel / 2, channel % 2)) + static_cast<uint32_t>(lane % 8 * kFour);
+    to_second = to + static_cast<uint32_t>(sizeof(T) == 4 ? plan.second : 2 * plan.pitch + plan.pair_pitch);
+  }
+
+  static __device__ __forceinline__ Start start(const Plan& plan, Start place, int lane) {
+    place.width += plan.first_width + lane % 8 * 4;
+    return channels_of(plan, place, lane / 8, lane / 8 + 4);
+  }
+
+  __device__ __forceinline__ void fetch(const Plan& plan, const Source& source, const Start& start, int lane) const {
+    const unsigned width = existing_width(plan, source.depth, source.height, start);
+    const auto column = static_cast<unsigned>(start.width);
+    const unsigned char* const from = start.from + source.offset;
+#pragma unroll
+    for (int k = 0; k < kSourceFours / 8; ++k) {
+      if (k == 2 && lane % 8 + 16 >= plan.fours) break;
+      const int bytes = column + 32 * k < width ? kFour : 0;
+      device::copy_async<kFour>(to + static_cast<uint32_t>(source.shared) + k * 8 * kFour, from + k * 8 * kFour, bytes);
+      device::copy_async<kFour>(to_second + static_cast<uint32_t>(source.shared) + k * 8 * kFour,
+                                from + start.next + k * 8 * kFour, bytes);
+    }
+  }
+
+  __device__ __forceinline__ void load(const Plan& plan, const Unit& unit, const Start&) {
+    if (plan.ahead >= 2) {
+      device::copy_async_wait<2>();
+    } else {
+      device::copy_async_wait<0>();
+    }
+    __syncwarp();
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+#pragma unroll
+      for (int four = 0; four < 3; ++four) {
+        const uint32_t from = own + static_cast<uint32_t>(unit.shared) + four * kFour;
+        uint32_t* const w = word[c] + four * (kWords / 3);
+        if constexpr (sizeof(T) == 2) {
+          asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(from + c * second));
+        } else {
+          asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                       : "r"(from + c * second));
+        }
       }
     }
   }
 };
 
 /// A window as the tensor core takes it, and its products.
-template <class T, int Phases, int Shifts, bool Aligned>
+template <class T, int Lane, int Phases, int Shifts, bool Aligned>
 struct Window {
-  using From = Loaded<T, Shifts, Aligned>;
-  uint32_t two[From::kPositions];  ///< both channels of a position
+  using From = Feed<T, Lane, Shifts, Aligned>;
+  static constexpr int kWindow = Shifts + Lane - 1;
+  uint32_t two[kWindow];  ///< both channels of a position
 
-  __device__ __forceinline__ explicit Window(const From& loaded) {
+  __device__ __forceinline__ explicit Window(const From& feed) {
 #pragma unroll
-    for (int j = 0; j < From::kPositions; ++j) {
+    for (int j = 0; j < kWindow; ++j) {
       const int word = From::kPairs ? j / 2 : j;
-      two[j] = __byte_perm(loaded.word[0][word], loaded.word[1][word], From::kPairs && j % 2 == 1 ? 0x7632 : 0x5410);
+      two[j] = __byte_perm(feed.word[0][word], feed.word[1][word], From::kPairs && j % 2 == 1 ? 0x7632 : 0x5410);
     }
   }
 
-  __device__ __forceinline__ void multiply(const uint32_t*& weights, uint32_t taps, float (&sums)[Phases][2][4]) const {
+  __device__ __forceinline__ void multiply(WeightStream<T>& weights, uint32_t taps,
+                                           float (&sums)[Phases][Lane / 2][4]) const {
 #pragma unroll
     for (int shift = 0; shift < Shifts; ++shift) {
       if (shift > 1 && taps >> (shift * kMostPhases) == 0) break;
 #pragma unroll
       for (int phase = 0; phase < Phases; ++phase) {
         if ((taps & 1u << (shift * kMostPhases + phase)) == 0) continue;
-        const uint32_t b = *weights;
-        weights += 32 * kWeightWords<T>;
+        const uint32_t b = weights.word[0];
+        weights.next();
 #pragma unroll
-        for (int m = 0; m < 2; ++m) multiply_eight(sums[Phases - 1 - phase][m], two[shift + m], two[shift + m + 2], b);
+        for (int m = 0; m < Lane / 2; ++m)
+          multiply_eight(sums[Phases - 1 - phase][m], two[shift + m], two[shift + m + Lane / 2], b);
       }
     }
   }
@@ -103,63 +234,43 @@ struct Window {
   }
 };
 
-template <int Phases, int Shifts, bool Aligned>
-struct Window<float, Phases, Shifts, Aligned> {
-  small_groups::Operand<4, true> a[Shifts + 1];  ///< positions k and k + 2 in both channels
+template <int Lane, int Phases, int Shifts, bool Aligned>
+struct Window<float, Lane, Phases, Shifts, Aligned> {
+  small_groups::Operand<4, true> a[Shifts + Lane / 2 - 1];  ///< positions k and k + Lane / 2 in both channels
 
-  __device__ __forceinline__ explicit Window(const Loaded<float, Shifts, Aligned>& loaded) {
+  __device__ __forceinline__ explicit Window(const Feed<float, Lane, Shifts, Aligned>& feed) {
 #pragma unroll
-    for (int k = 0; k <= Shifts; ++k) {
+    for (int k = 0; k < Shifts + Lane / 2 - 1; ++k) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        uint32_t bits = loaded.word[i / 2][k + i % 2 * 2];
+        uint32_t bits = feed.word[i / 2][k + i % 2 * (Lane / 2)];
         asm volatile("" : "+r"(bits));  // a split of its own for each operand, as registers of one stand together
         a[k].set(i, __uint_as_float(bits));
       }
     }
   }
 
-  __device__ __forceinline__ void multiply(const uint32_t*& weights, uint32_t taps, float (&sums)[Phases][2][4]) const {
-    constexpr uint32_t kAll = (1u << Phases) - 1;
-    float part[Phases][2][4] = {};
+  __device__ __forceinline__ void multiply(WeightStream<float>& weights, uint32_t taps,
+                                           float (&sums)[Phases][Lane / 2][4]) const {
+    float part[Phases][Lane / 2][4] = {};
 #pragma unroll
     for (int shift = 0; shift < Shifts; ++shift) {
-      const uint32_t of_shift = taps >> (shift * kMostPhases);
-      if (shift > 1 && of_shift == 0) break;
-      if ((of_shift & kAll) == kAll) {
-        multiply_phases<0, Phases>(weights, shift, part);
-      } else {
-        [&]<int... P>(std::integer_sequence<int, P...>) {
-          (((of_shift >> P & 1) != 0 ? multiply_phases<P, 1>(weights, shift, part) : void()), ...);
-        }
-        (std::make_integer_sequence<int, Phases>{});
+      if (shift > 1 && taps >> (shift * kMostPhases) == 0) break;
+#pragma unroll
+      for (int phase = 0; phase < Phases; ++phase) {
+        if ((taps & 1u << (shift * kMostPhases + phase)) == 0) continue;
+        const uint32_t high[2] = {weights.word[0], weights.word[1]}, low[2] = {weights.word[2], weights.word[3]};
+        weights.next();
+        float(&own)[Lane / 2][4] = part[Phases - 1 - phase];
+#pragma unroll
+        for (int m = 0; m < Lane / 2; ++m) small_groups::multiply_add(own[m], a[shift + m].low, high);
+#pragma unroll
+        for (int m = 0; m < Lane / 2; ++m) small_groups::multiply_add(own[m], a[shift + m].high, low);
+#pragma unroll
+        for (int m = 0; m < Lane / 2; ++m) small_groups::multiply_add(own[m], a[shift + m].high, high);
       }
     }
     small_groups::promote(sums, part);
-  }
-
-  /// Neighbouring products do not depend on each other.
-  template <int First, int Count>
-  __device__ __forceinline__ void multiply_phases(const uint32_t*& weights, int shift,
-                                                  float (&part)[Phases][2][4]) const {
-    small_groups::Operand<2, true> b[Count];
-#pragma unroll
-    for (int p = 0; p < Count; ++p, weights += 32 * kWeightWords<float>) {
-      const uint4 four = *reinterpret_cast<const uint4*>(weights);
-      b[p].high[0] = four.x, b[p].high[1] = four.y, b[p].low[0] = four.z, b[p].low[1] = four.w;
-    }
-#pragma unroll
-    for (int product = 0; product < 3; ++product) {
-#pragma unroll
-      for (int p = 0; p < Count; ++p) {
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          small_groups::multiply_add(part[Phases - 1 - First - p][m],
-                                     product == 0 ? a[shift + m].low : a[shift + m].high,
-                                     product == 1 ? b[p].low : b[p].high);
-        }
-      }
-    }
   }
 };
 
