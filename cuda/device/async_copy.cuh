@@ -65,8 +65,8 @@ __device__ __forceinline__ void copy_bulk_to_pair(uint32_t shared, const void* g
       : "memory");
 }
 
-/// `bytes` (a multiple of 16, both addresses aligned to 16) from shared to global memory by the copy engine. What threads
-/// wrote into shared memory has been fenced (fence_async_proxy) before.
+/// `bytes` (a multiple of 16, both addresses aligned to 16) from shared to global memory by the copy engine. What
+/// threads wrote into shared memory has been fenced (fence_async_proxy) before.
 __device__ __forceinline__ void store_bulk(void* global, uint32_t shared, uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared), "r"(bytes)
                : "memory");
