@@ -25,7 +25,7 @@ bool passes_through(const ConvProblem& p, std::size_t axis) {
   return p.kernel[axis] == 1 && p.stride[axis] == 1 && p.padding_before[axis] == 0 && p.input[axis] == p.output[axis];
 }
 
-/// The kernel for the taps of `p`; stride 0 if there is none.
+/// The kernel for the taps of `p`, a column a thread; stride 0 if there is none.
 ColumnShape column_shape(const ConvProblem& p) {
   const int64_t height = p.kernel[1], width = p.kernel[2], stride = p.stride[2];
   if (!passes_through(p, 0) || stride > 2) return {};
@@ -37,8 +37,17 @@ ColumnShape column_shape(const ConvProblem& p) {
   return {to_int(height), to_int(width), to_int(stride)};
 }
 
-ColumnGeometry column_geometry(const ConvProblem& p, ConvPass pass) {
-  const ColumnShape shape = column_shape(p);
+/// Whether neighbours can be loaded and stored as words.
+bool has_words(const ConvProblem& p, const ConvConfig& config, const ColumnShape& shape) {
+  const int64_t parity = shape.width / 2 % 2;  // kTapParity
+  return is_half(config.dtype) && config.alignment >= 4 && shape.height > 1 && p.dilation[2] == 1 &&
+         p.input[2] % 2 == 0 && p.output[2] % 2 == 0 && (p.padding_before[2] + parity) % 2 == 0;
+}
+
+ColumnGeometry column_geometry(const ConvProblem& p, const ConvConfig& config, ColumnShape& shape) {
+  const ConvPass pass = config.pass;
+  shape = column_shape(p);
+  if (has_words(p, config, shape)) shape.columns = 2;
   const bool flipped = pass == ConvPass::BackwardInput, weight = pass == ConvPass::BackwardWeight;
   const bool row = shape.height == 1, pairs = flipped && shape.stride == 2;
   const auto& source = flipped ? p.output : p.input;
@@ -54,7 +63,7 @@ ColumnGeometry column_geometry(const ConvProblem& p, ConvPass pass) {
   g.pad_width = padding(2);
   g.dilation_width = to_int(dilation(2));
   g.taps = to_int(p.kernel[2]);
-  int64_t lanes = result[2], round = kColumnPieces, rounds, phases = 1, fold = p.output[0];
+  int64_t lanes = result[2] / shape.columns, round = kColumnPieces, rounds, phases = 1, fold = p.output[0];
   if (row) {
     lanes = std::min<int64_t>(divide_up(divide_up(lanes, round), 2) * 2, kColumnThreads);
     rounds = divide_up(result[2], lanes * round);
@@ -90,9 +99,9 @@ struct WeightSplit {
   int64_t splits;
 };
 
-WeightSplit weight_split(const ConvProblem& p, const ColumnGeometry& g) {
+WeightSplit weight_split(const ConvProblem& p, const ColumnShape& shape, const ColumnGeometry& g) {
   constexpr int64_t kMostTerms = 256;  // that a thread adds in float32
-  const int64_t least = divide_up(g.items * g.strip, kMostTerms), most = divide_up(g.items, 2);
+  const int64_t least = divide_up(g.items * g.strip * shape.columns, kMostTerms), most = divide_up(g.items, 2);
   const int64_t threads = std::clamp(divide_up(kThreadsWanted, p.out_channels), std::min(least, most), most);
   const int block = threads <= 32 ? 32 : threads <= 64 ? 64 : kColumnThreads;
   return {block, divide_up(threads, block)};
@@ -101,7 +110,7 @@ WeightSplit weight_split(const ConvProblem& p, const ColumnGeometry& g) {
 bool supports(const ConvProblem& p, const ConvConfig& config) {
   const bool storage = config.dtype == DType::Float32 || is_half(config.dtype);
   if (!storage || !p.is_depthwise() || p.x_numel() == 0 || p.y_numel() == 0) return false;
-  const ColumnShape shape = column_shape(p);
+  ColumnShape shape = column_shape(p);
   if (shape.stride == 0) return false;
   const bool unit = std::max(p.dilation[1], p.dilation[2]) == 1;
   if (config.pass == ConvPass::BackwardInput && (p.out_channels != p.in_channels || (shape.stride == 2 && !unit))) {
@@ -113,44 +122,48 @@ bool supports(const ConvProblem& p, const ConvConfig& config) {
            64 * p.dilation[axis];
   };
   if (extent(1) >= kMost || extent(2) >= kMost || extent(1) * extent(2) >= kMost) return false;
-  const ColumnGeometry g = column_geometry(p, config.pass);
+  const ColumnGeometry g = column_geometry(p, config, shape);
   if (p.batch * std::max(p.in_channels, p.out_channels) * p.output[0] * p.output[1] >= kMost || g.items >= kMost) {
     return false;
   }
   if (config.pass != ConvPass::BackwardWeight) return true;
-  const int64_t splits = weight_split(p, g).splits;
+  const int64_t splits = weight_split(p, shape, g).splits;
   return p.out_channels * splits < kMost &&
          p.w_numel() * splits * int64_t{sizeof(double)} <= static_cast<int64_t>(kWorkspaceCap);
 }
 
 std::size_t workspace_bytes(const ConvProblem& p, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight) return 0;
-  return static_cast<std::size_t>(p.w_numel() * weight_split(p, column_geometry(p, config.pass)).splits) *
-         sizeof(double);
+  ColumnShape shape;
+  const ColumnGeometry g = column_geometry(p, config, shape);
+  return static_cast<std::size_t>(p.w_numel() * weight_split(p, shape, g).splits) * sizeof(double);
 }
 
 /// Seen on an H200: most of the copy bandwidth, or so much for a position of y and each of its taps, and for a row.
 double predict_ms(const ConvProblem& p, const ConvConfig& config) {
+  const bool words = has_words(p, config, column_shape(p));
   const double launches = config.pass == ConvPass::BackwardWeight ? 2 : 1;
   const double positions = static_cast<double>(p.y_numel()), rows = positions / static_cast<double>(p.output[2]);
-  const double stride = p.stride[2] > 1 ? 1.7 : 1;
-  const double work = positions * (1.2e-9 + 0.125e-9 * static_cast<double>(p.taps())) * stride + rows * 7e-9;
+  const double stride = p.stride[2] > 1 ? 1.7 : 1, taps = static_cast<double>(p.taps());
+  const double position = words ? 0.9e-9 + 0.04e-9 * taps : 1.2e-9 + 0.125e-9 * taps;
+  const double work = positions * position * stride + rows * 7e-9;
   return 2.5e-3 * launches + std::max(p.bytes(size_of(config.dtype)) / 3.3e9, work);
 }
 
 template <class T>
 void run_as(const ConvProblem& p, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const ColumnShape shape = column_shape(p);
+  ColumnShape shape;
+  const ColumnGeometry geometry = column_geometry(p, config, shape);
   if (config.pass != ConvPass::BackwardWeight) {
     ColumnParams<T> params;
     set_operands<T>(params, p, config, operands);
-    params.geometry = column_geometry(p, config.pass);
+    params.geometry = geometry;
     const bool pairs = config.pass == ConvPass::BackwardInput && shape.stride == 2;
     return pairs ? launch_columns_input(shape, params, stream) : launch_columns(shape, params, stream);
   }
   ColumnWeightParams<T> params;
-  params.geometry = column_geometry(p, config.pass);
-  const WeightSplit split = weight_split(p, params.geometry);
+  params.geometry = geometry;
+  const WeightSplit split = weight_split(p, shape, geometry);
   params.x = static_cast<const T*>(operands.x);
   params.y = static_cast<const T*>(operands.y);
   params.partials = static_cast<double*>(operands.workspace);

@@ -20,7 +20,7 @@ struct ColumnPlace {
 };
 
 /// Strips of a plane: pieces of its rows where Height is 1, else rows `dilation` apart.
-template <int Height>
+template <int Height, int Columns>
 __device__ __forceinline__ ColumnPlace column_place(const ColumnGeometry& g, uint32_t index) {
   uint32_t lane, group;
   const uint32_t plane = g.groups.divide(g.lanes.divide(index, lane), group);
@@ -30,7 +30,7 @@ __device__ __forceinline__ ColumnPlace column_place(const ColumnGeometry& g, uin
     uint32_t offset;
     const uint32_t block = g.by_dilation.divide(group, offset);
     const uint32_t row = block * static_cast<uint32_t>(g.strip * g.dilation_height) + offset;
-    return {plane, static_cast<int>(row), static_cast<int>(lane)};
+    return {plane, static_cast<int>(row), static_cast<int>(lane) * Columns};
   }
 }
 
@@ -46,32 +46,46 @@ __device__ __forceinline__ T* kept_whole(T* pointer) {
   return pointer;
 }
 
-/// Calls use(t, m, values) for the results t and rows of taps m of a thread at `place`: values[k] is what tap (m, k) of
-/// result t reads, 0 outside. Rows that several results read are loaded once; kInFlight loads are under way at once.
-template <int Results, int Height, int Width, int Stride, class T, class F>
+/// With two columns a thread, they begin at an even column of the source, the first of its taps at one of this parity.
+template <int Width>
+inline constexpr int kTapParity = Width / 2 % 2;
+
+/// Two neighbours, aligned to both.
+template <class T>
+__device__ __forceinline__ uint32_t load_word_where(bool exists, const T* from) {
+  return exists ? *reinterpret_cast<const uint32_t*>(from) : 0;
+}
+
+/// Calls use(t, m, values) for the results t and rows of taps m of a thread at `place`: values[c][k] is what tap (m, k)
+/// of result t in column c reads, 0 outside. Rows that several results read are loaded once; kInFlight loads are under
+/// way at once.
+template <int Results, int Height, int Width, int Stride, int Columns, class T, class F>
 __device__ __forceinline__ void for_each_row_read(const ColumnGeometry& g, const ColumnPlace& place, const T* source,
                                                   const F& use) {
+  constexpr bool kWords = Columns == 2;  // the columns are loaded in pairs
+  constexpr int kLoads = kWords ? (kTapParity<Width> + Stride + Width + 1) / 2 : Width;
   constexpr int kInFlight = Width == 5 ? 25 : 32;
-  constexpr int kRows = Height == 1 ? Results : (Results - 1) * Stride + Height, kRound = kInFlight / Width;
-  const int first = place.column * Stride - g.pad_width;
-  const T* columns[Width];
-  bool exists[Width];
+  constexpr int kRows = Height == 1 ? Results : (Results - 1) * Stride + Height, kRound = kInFlight / kLoads;
+  const int first = place.column * Stride - g.pad_width - (kWords ? kTapParity<Width> : 0);
+  const int apart = kWords ? 2 : g.dilation_width;
+  const T* columns[kLoads];
+  bool exists[kLoads];
 #pragma unroll
-  for (int k = 0; k < Width; ++k) {
-    const int column = first + k * g.dilation_width;
-    columns[k] = kept_whole(source + column);
+  for (int k = 0; k < kLoads; ++k) {
+    const int column = first + k * apart;
+    columns[k] = kWords && k > 0 ? columns[0] + 2 * k : kept_whole(source + column);
     exists[k] = static_cast<unsigned>(column) < static_cast<unsigned>(g.source_width);
   }
 #pragma unroll
   for (int round = 0; round < kRows; round += kRound) {
-    T loaded[kRound][Width];
+    std::conditional_t<kWords, uint32_t, T> loaded[kRound][kLoads];
 #pragma unroll
     for (int r = 0; r < kRound && round + r < kRows; ++r) {
       if constexpr (Height == 1) {
         const int behind = (round + r) * static_cast<int>(g.lanes.divisor) * Stride;
 #pragma unroll
-        for (int k = 0; k < Width; ++k) {
-          const int column = first + k * g.dilation_width + behind;
+        for (int k = 0; k < kLoads; ++k) {
+          const int column = first + k * apart + behind;
           const bool inside = static_cast<unsigned>(column) < static_cast<unsigned>(g.source_width);
           loaded[r][k] = load_where(k < g.taps && inside, columns[k] + behind);
         }
@@ -79,15 +93,32 @@ __device__ __forceinline__ void for_each_row_read(const ColumnGeometry& g, const
         const int row = place.row * Stride - g.pad_height + (round + r) * g.dilation_height;
         const bool row_exists = static_cast<unsigned>(row) < static_cast<unsigned>(g.source_height);
         const int behind = row * g.source_width;
+        if constexpr (kWords) {
+          const T* const from = kept_whole(columns[0] + behind);
 #pragma unroll
-        for (int k = 0; k < Width; ++k) loaded[r][k] = load_where(row_exists && exists[k], columns[k] + behind);
+          for (int k = 0; k < kLoads; ++k) loaded[r][k] = load_word_where(row_exists && exists[k], from + 2 * k);
+        } else {
+#pragma unroll
+          for (int k = 0; k < kLoads; ++k) loaded[r][k] = load_where(row_exists && exists[k], columns[k] + behind);
+        }
       }
     }
 #pragma unroll
     for (int r = 0; r < kRound && round + r < kRows; ++r) {
-      float values[Width];
+      float values[Columns][Width];
+      if constexpr (kWords) {
+        float row[2 * kLoads];
 #pragma unroll
-      for (int k = 0; k < Width; ++k) values[k] = device::to_accumulator(loaded[r][k]);
+        for (int k = 0; k < kLoads; ++k) device::unpack_word<T>(loaded[r][k], row + 2 * k);
+#pragma unroll
+        for (int k = 0; k < Width; ++k) {
+          values[0][k] = row[kTapParity<Width> + k];
+          values[1][k] = row[kTapParity<Width> + Stride + k];
+        }
+      } else {
+#pragma unroll
+        for (int k = 0; k < Width; ++k) values[0][k] = device::to_accumulator(loaded[r][k]);
+      }
       const int s = round + r;
 #pragma unroll
       for (int m = 0; m < Height; ++m) {
@@ -109,6 +140,16 @@ __device__ __forceinline__ int64_t result_slice(const ColumnGeometry& g) {
   return int64_t{g.result_height} * g.result_width;
 }
 
+/// Stores what a thread has of a row.
+template <class T, int Columns>
+__device__ __forceinline__ void store_columns(T* to, const float (&sums)[Columns]) {
+  if constexpr (Columns == 1) {
+    *to = device::from_accumulator<T>(sums[0]);
+  } else {
+    *reinterpret_cast<uint32_t*>(to) = device::pack_word<T>(sums);
+  }
+}
+
 /// The source plane and the channel of a result plane.
 template <class T>
 __device__ __forceinline__ const T* source_plane(const ColumnParams<T>& p, int64_t plane, int64_t& channel) {
@@ -121,22 +162,22 @@ __device__ __forceinline__ const T* source_plane(const ColumnParams<T>& p, int64
 }
 
 /// Blocks of a multiprocessor that the registers must leave room for.
-template <int Width>
-inline constexpr int kColumnBlocks = Width <= 4 ? 8 : 6;
-template <int Width>
-inline constexpr int kColumnWeightBlocks = Width <= 4 ? 7 : 5;
+template <int Width, int Columns>
+inline constexpr int kColumnBlocks = (Width <= 4 ? 8 : 6) - (Columns - 1);
+template <int Width, int Columns>
+inline constexpr int kColumnWeightBlocks = (Width <= 4 ? 7 : 5) - (Columns - 1);
 
 template <int Height>
 inline constexpr int kColumnResults = Height == 1 ? kColumnPieces : kColumnRows;
 
-template <class T, int Height, int Width, int Stride>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
+template <class T, int Height, int Width, int Stride, int Columns>
+__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width, Columns>)
     depthwise_columns(const __grid_constant__ ColumnParams<T> p) {
   constexpr int kResults = kColumnResults<Height>;
   const ColumnGeometry& g = p.geometry;
   const int64_t index = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
   if (index >= g.items) return;
-  ColumnPlace place = column_place<Height>(g, static_cast<uint32_t>(index));
+  ColumnPlace place = column_place<Height, Columns>(g, static_cast<uint32_t>(index));
   int64_t channel;
   const T* const source = source_plane(p, place.plane, channel);
   T* const result = kept_whole(p.result + place.plane * result_slice(g));
@@ -154,21 +195,31 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
   const float bias = device::to_accumulator(load_where(p.bias != nullptr, p.bias + channel));
   for (int done = 0; done < g.strip; done += kResults) {
     if (place.row >= g.result_height || place.column >= g.result_width) return;
-    float sums[kResults];
+    float sums[kResults][Columns];
 #pragma unroll
-    for (int t = 0; t < kResults; ++t) sums[t] = bias;
-    for_each_row_read<kResults, Height, Width, Stride>(g, place, source, [&](int t, int m, const auto& values) {
+    for (int t = 0; t < kResults; ++t) {
 #pragma unroll
-      for (int k = 0; k < Width; ++k) sums[t] = fmaf(taps[m][k], values[k], sums[t]);
-    });
+      for (int c = 0; c < Columns; ++c) sums[t][c] = bias;
+    }
+    for_each_row_read<kResults, Height, Width, Stride, Columns>(
+        g, place, source, [&](int t, int m, const auto& values) {
+#pragma unroll
+          for (int c = 0; c < Columns; ++c) {
+#pragma unroll
+            for (int k = 0; k < Width; ++k) sums[t][c] = fmaf(taps[m][k], values[c][k], sums[t][c]);
+          }
+        });
     if (p.activation.kind != ActivationKind::None) {
 #pragma unroll
-      for (int t = 0; t < kResults; ++t) sums[t] = device::call_activation(p.activation, sums[t]);
+      for (int t = 0; t < kResults; ++t) {
+#pragma unroll
+        for (int c = 0; c < Columns; ++c) sums[t][c] = device::call_activation(p.activation, sums[t][c]);
+      }
     }
 #pragma unroll
     for (int t = 0; t < kResults; ++t) {
       if (place.row < g.result_height && place.column < g.result_width) {
-        result[place.row * g.result_width + place.column] = device::from_accumulator<T>(sums[t]);
+        store_columns<T>(result + (place.row * g.result_width + place.column), sums[t]);
       }
       if constexpr (Height == 1) {
         place.column += static_cast<int>(g.lanes.divisor);
@@ -181,8 +232,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
 
 /// backward_input with stride 2. Position i of x is seen by the taps k of the parity of i + padding, from positions
 /// (i + padding - k) / 2 of y. A thread has pairs of rows of x, one of each parity.
-template <class T, int Height, int Width>
-__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
+template <class T, int Height, int Width, int Columns>
+__global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width, Columns>)
     depthwise_columns_input(const __grid_constant__ ColumnParams<T> p) {
   constexpr int kResults = Height == 1 ? kColumnPieces : kColumnPairs;
   constexpr int kReadRows = (Height + 1) / 2, kReadColumns = (Width + 1) / 2;  // of y by one result
@@ -190,24 +241,29 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
   const ColumnGeometry& g = p.geometry;
   const int64_t index = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
   if (index >= g.items) return;
-  ColumnPlace place = column_place<Height>(g, static_cast<uint32_t>(index));
+  ColumnPlace place = column_place<Height, Columns>(g, static_cast<uint32_t>(index));
   int64_t channel;
   const T* const source = kept_whole(source_plane(p, place.plane, channel));
   T* const result = kept_whole(p.result + place.plane * result_slice(g));
-  const int parity = (place.column + g.pad_width) & 1;  // that of the lanes is even: the same for all pieces
+  // Tap j of a column is the j-th of its parity; that of the lanes is even: the same for all pieces. Of two columns,
+  // the tap that sees the j-th column of y from the right.
+  const int parity = Columns == 2 ? -kTapParity<Width> : (place.column + g.pad_width) & 1;
   const T* const weight = p.weight + channel * Height * g.taps;
-  float taps[Height][kReadColumns];
+  float taps[Height][Columns][kReadColumns];
 #pragma unroll
   for (int m = 0; m < Height; ++m) {
 #pragma unroll
-    for (int j = 0; j < kReadColumns; ++j) {
-      const int k = parity + 2 * j;
-      taps[m][j] = device::to_accumulator(load_where(k < g.taps, weight + m * g.taps + k));
+    for (int c = 0; c < Columns; ++c) {
+#pragma unroll
+      for (int j = 0; j < kReadColumns; ++j) {
+        const int k = parity + c + 2 * j;
+        taps[m][c][j] = device::to_accumulator(load_where(k >= 0 && k < g.taps, weight + m * g.taps + k));
+      }
     }
   }
   // The row of y that tap 0 of the first pair sees, and the columns that the taps of the first result see.
   const int first_row = Height == 1 ? 0 : place.row + (g.pad_height >> 1);
-  const int first_column = (place.column + g.pad_width) >> 1;
+  const int first_column = (place.column + Columns - 1 + g.pad_width) >> 1;
   for (int done = 0; done < g.strip; done += kResults) {
     if (Height > 1 && 2 * (first_row + done) - g.pad_height >= g.result_height) return;
     constexpr int kRows = Height == 1 ? kResults : kResults + kReadRows - 1;
@@ -219,13 +275,13 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
 #pragma unroll
       for (int j = 0; j < kReadColumns; ++j) {
         const int column = first_column + behind - j;
-        const bool exists = parity + 2 * j < g.taps &&
+        const bool exists = (Columns == 2 || parity + 2 * j < g.taps) &&
                             static_cast<unsigned>(column) < static_cast<unsigned>(g.source_width) &&
                             static_cast<unsigned>(row) < static_cast<unsigned>(g.source_height);
         loaded[s][j] = load_where(exists, source + (row * g.source_width + column));
       }
     }
-    float sums[kResults][kParities] = {};
+    float sums[kResults][kParities][Columns] = {};
 #pragma unroll
     for (int s = 0; s < kRows; ++s) {
       float values[kReadColumns];
@@ -240,7 +296,13 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
           const int m = 2 * i + q;
           if (i < 0 || m >= Height) continue;
 #pragma unroll
-          for (int j = 0; j < kReadColumns; ++j) sums[t][q] = fmaf(taps[m][j], values[j], sums[t][q]);
+          for (int c = 0; c < Columns; ++c) {
+#pragma unroll
+            for (int j = 0; j < kReadColumns; ++j) {
+              if (Columns == 2 && (c + 2 * j < kTapParity<Width> || c + 2 * j - kTapParity<Width> >= Width)) continue;
+              sums[t][q][c] = fmaf(taps[m][c][j], values[j], sums[t][q][c]);
+            }
+          }
         }
       }
     }
@@ -251,15 +313,15 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks<Width>)
         const int column = Height == 1 ? place.column + (done + t) * static_cast<int>(g.lanes.divisor) : place.column;
         const int row = Height == 1 ? 0 : 2 * (first_row + done + t) + q - g.pad_height;
         if (row >= 0 && row < g.result_height && column < g.result_width) {
-          result[row * g.result_width + column] = device::from_accumulator<T>(sums[t][q]);
+          store_columns<T>(result + (row * g.result_width + column), sums[t][q]);
         }
       }
     }
   }
 }
 
-template <class T, int Height, int Width, int Stride>
-__global__ void __launch_bounds__(kColumnThreads, kColumnWeightBlocks<Width>)
+template <class T, int Height, int Width, int Stride, int Columns>
+__global__ void __launch_bounds__(kColumnThreads, kColumnWeightBlocks<Width, Columns>)
     depthwise_columns_weight(const __grid_constant__ ColumnWeightParams<T> p) {
   constexpr int kTaps = Height * Width, kResults = kColumnResults<Height>;
   __shared__ float warp_sums[kColumnThreads / 32][kTaps];
@@ -271,22 +333,33 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnWeightBlocks<Width>)
   float taps[kTaps] = {};
   for (int64_t index = int64_t{split} * blockDim.x + threadIdx.x; index < g.items;
        index += int64_t{p.splits.divisor} * blockDim.x) {
-    const ColumnPlace place = column_place<Height>(g, static_cast<uint32_t>(index));
+    const ColumnPlace place = column_place<Height, Columns>(g, static_cast<uint32_t>(index));
     uint32_t fold;
     const int64_t sample = g.fold.divide(static_cast<uint32_t>(place.plane), fold);
     const T* const gradient = kept_whole(y + sample * p.y_pitch + fold * result_slice(g));
-    float gradients[kResults];
+    float gradients[kResults][Columns];
 #pragma unroll
     for (int t = 0; t < kResults; ++t) {
       const int row = Height == 1 ? 0 : place.row + t * g.dilation_height;
       const int column = Height == 1 ? place.column + t * static_cast<int>(g.lanes.divisor) : place.column;
-      gradients[t] = device::to_accumulator(
-          load_where(row < g.result_height && column < g.result_width, gradient + row * g.result_width + column));
+      const bool exists = row < g.result_height && column < g.result_width;
+      const T* const from = gradient + (row * g.result_width + column);
+      if constexpr (Columns == 2) {
+        device::unpack_word<T>(load_word_where(exists, from), gradients[t]);
+      } else {
+        gradients[t][0] = device::to_accumulator(load_where(exists, from));
+      }
     }
-    for_each_row_read<kResults, Height, Width, Stride>(
+    for_each_row_read<kResults, Height, Width, Stride, Columns>(
         g, place, x + sample * p.x_pitch + fold * source_slice(g), [&](int t, int m, const auto& values) {
 #pragma unroll
-          for (int k = 0; k < Width; ++k) taps[m * Width + k] = fmaf(gradients[t], values[k], taps[m * Width + k]);
+          for (int c = 0; c < Columns; ++c) {
+#pragma unroll
+            for (int k = 0; k < Width; ++k) {
+              float& sum = taps[m * Width + k];
+              sum = fmaf(gradients[t][c], values[c][k], sum);
+            }
+          }
         });
   }
   for_each_warp_sum(taps, [&](int t, float sum) { warp_sums[threadIdx.x / 32][t] = sum; });
@@ -299,15 +372,22 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnWeightBlocks<Width>)
   }
 }
 
-/// Calls f(height, width) as constants.
-template <class F>
+/// Calls f(height, width, columns) as constants.
+template <class T, class F>
 void with_column_taps(const ColumnShape& shape, const F& f) {
   using std::integral_constant;
   const auto is = [&](int height, int width) { return shape.height == height && shape.width == width; };
-  if (is(3, 3)) return f(integral_constant<int, 3>{}, integral_constant<int, 3>{});
-  if (is(5, 5)) return f(integral_constant<int, 5>{}, integral_constant<int, 5>{});
-  if (is(1, kTapsAlong)) return f(integral_constant<int, 1>{}, integral_constant<int, kTapsAlong>{});
-  f(integral_constant<int, 1>{}, integral_constant<int, kMoreTapsAlong>{});
+  const auto with_columns = [&](auto taps) {
+    if constexpr (sizeof(T) == 2) {
+      if (shape.columns == 2) return f(taps, taps, integral_constant<int, 2>{});
+    }
+    f(taps, taps, integral_constant<int, 1>{});
+  };
+  constexpr integral_constant<int, 1> one;
+  if (is(3, 3)) return with_columns(integral_constant<int, 3>{});
+  if (is(5, 5)) return with_columns(integral_constant<int, 5>{});
+  if (is(1, kTapsAlong)) return f(one, integral_constant<int, kTapsAlong>{}, one);
+  f(one, integral_constant<int, kMoreTapsAlong>{}, one);
 }
 
 inline dim3 column_blocks(int64_t items) {
@@ -316,33 +396,30 @@ inline dim3 column_blocks(int64_t items) {
 
 template <class T>
 void launch_columns(const ColumnShape& shape, const ColumnParams<T>& params, cudaStream_t stream) {
-  with_column_taps(
-      shape, [&]<int Height, int Width>(std::integral_constant<int, Height>, std::integral_constant<int, Width>) {
-        const auto kernel =
-            shape.stride == 1 ? depthwise_columns<T, Height, Width, 1> : depthwise_columns<T, Height, Width, 2>;
-        launch("conv depthwise columns", kernel, column_blocks(params.geometry.items), dim3(kColumnThreads), 0, stream,
-               params);
-      });
+  with_column_taps<T>(shape, [&](auto height, auto width, auto columns) {
+    const auto kernel = shape.stride == 1 ? depthwise_columns<T, height(), width(), 1, columns()>
+                                          : depthwise_columns<T, height(), width(), 2, columns()>;
+    launch("conv depthwise columns", kernel, column_blocks(params.geometry.items), dim3(kColumnThreads), 0, stream,
+           params);
+  });
 }
 
 template <class T>
 void launch_columns_input(const ColumnShape& shape, const ColumnParams<T>& params, cudaStream_t stream) {
-  with_column_taps(shape,
-                   [&]<int Height, int Width>(std::integral_constant<int, Height>, std::integral_constant<int, Width>) {
-                     launch("conv depthwise columns backward_input", depthwise_columns_input<T, Height, Width>,
-                            column_blocks(params.geometry.items), dim3(kColumnThreads), 0, stream, params);
-                   });
+  with_column_taps<T>(shape, [&](auto height, auto width, auto columns) {
+    launch("conv depthwise columns backward_input", depthwise_columns_input<T, height(), width(), columns()>,
+           column_blocks(params.geometry.items), dim3(kColumnThreads), 0, stream, params);
+  });
 }
 
 template <class T>
 void launch_columns_weight(const ColumnShape& shape, const ColumnWeightParams<T>& params, cudaStream_t stream) {
-  with_column_taps(shape,
-                   [&]<int Height, int Width>(std::integral_constant<int, Height>, std::integral_constant<int, Width>) {
-                     const auto kernel = shape.stride == 1 ? depthwise_columns_weight<T, Height, Width, 1>
-                                                           : depthwise_columns_weight<T, Height, Width, 2>;
-                     launch("conv depthwise columns backward_weight", kernel, dim3(params.blocks),
-                            dim3(static_cast<unsigned>(params.threads)), 0, stream, params);
-                   });
+  with_column_taps<T>(shape, [&](auto height, auto width, auto columns) {
+    const auto kernel = shape.stride == 1 ? depthwise_columns_weight<T, height(), width(), 1, columns()>
+                                          : depthwise_columns_weight<T, height(), width(), 2, columns()>;
+    launch("conv depthwise columns backward_weight", kernel, dim3(params.blocks),
+           dim3(static_cast<unsigned>(params.threads)), 0, stream, params);
+  });
 }
 
 }  // namespace halo::cuda::conv::depthwise

@@ -22,6 +22,7 @@ inline constexpr int kColumnPieces = 4;  ///< columns
 struct ColumnShape {
   int height = 0, width = 0;  ///< taps that are compiled: width is a bound where height is 1
   int stride = 0;
+  int columns = 1;  ///< neighbouring results of a row that a thread computes: 2 only of half types, with rows of taps
 };
 
 /// Extents of one plane and how its results are divided among threads. Plain data, passed to kernels by value.

@@ -42,15 +42,18 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 /// Seen on an H200: nine tenths of the copy bandwidth. Short rows and small planes fill only part of what a warp
 /// computes at once: 16 rows of kBandColumns results, or the products of 16 rows of a plane.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  const double bytes = problem.bytes(size_of(config.dtype)) / 3.8e9;
+  const bool weight = config.pass == ConvPass::BackwardWeight;
+  const double rate = weight && problem.kernel[2] == 1 ? 3.6e9 : 3.8e9;
+  const double bytes = problem.bytes(size_of(config.dtype)) / rate;
   const auto blocks = [](int64_t extent, int64_t of) { return static_cast<double>((extent + of - 1) / of); };
   const double planes = static_cast<double>(problem.batch * problem.out_channels * problem.output[0]);
   const bool rows_of_taps = march_shape(problem).march > 1;
-  if (config.pass == ConvPass::BackwardWeight) {
+  if (weight) {
     return 6e-3 + bytes + (rows_of_taps ? planes * (3e-6 + 0.28e-6 * static_cast<double>(problem.taps())) : 0);
   }
-  return 4e-3 + std::max(bytes, planes * 16 * blocks(problem.output[1], 16) * blocks(problem.output[2], kBandColumns) *
-                                    1.3e-7);
+  const double row = problem.output[2] > kBandColumns ? 1.3e-7 : 2e-7;
+  return 4e-3 +
+         std::max(bytes, planes * 16 * blocks(problem.output[1], 16) * blocks(problem.output[2], kBandColumns) * row);
 }
 
 template <class T>
