@@ -12,6 +12,7 @@ extern const Algorithm kSpread;            ///< spread.cu: the same where few ch
 extern const Algorithm kDenseWeight;       ///< dense_weight.cu: weight gradients on tensor cores
 extern const Algorithm kPortable;          ///< portable.cu: all passes on any tensor cores since 8.0
 extern const Algorithm kDepthwise;         ///< depthwise.cu: unit stride, common kernels, at memory speed
+extern const Algorithm kDepthwiseRows;     ///< depthwise_rows.cu: weight gradients of several rows of taps on Hopper
 extern const Algorithm kDepthwiseHalf;     ///< depthwise_half.cu: the same for half types, on tensor cores
 extern const Algorithm kDepthwiseColumns;  ///< depthwise_columns.cu: stride 2, dilation, small images
 extern const Algorithm kDepthwiseGeneral;  ///< depthwise_general.cu: any stride, dilation, kernel, multiplier

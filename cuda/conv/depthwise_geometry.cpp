@@ -76,12 +76,16 @@ void fill_box(MarchGeometry& g, const MarchShape& shape, int64_t bytes, int size
   g.strips = divider(shape.march == 1 ? 1 : divide_up(g.result.rows.outer, strip));
   g.inner_tiles = divider(divide_up(g.result.rows.inner, inner));
 
+  // Worth the space between rows if these are long, and if what is left of the box for them matters little.
+  const bool few_taps = !weight || shape.march == 1 || shape.width <= 3;
+  if (size == 4 && shape.inner == 1 && few_taps && g.result.rows.width * size >= 512) g.line = kBoxLine;
   const int64_t march_rows = shape.march == 1 ? 1 : strip + shape.march - 1;
   const int64_t result_rows = shape.march == 1 ? 1 : strip;
   const int64_t columns = (shape.march == 1 ? strip : 1) * per_thread * words;
   const auto boxes = [&](int64_t planes) {
-    g.source_box = row_box(g.source.rows, planes, march_rows, inner + shape.inner - 1, columns + shape.width - 1, size);
-    if (weight) g.result_box = row_box(g.result.rows, planes, result_rows, inner, columns, size);
+    g.source_box = row_box(g.source.rows, planes, march_rows, inner + shape.inner - 1, columns + shape.width - 1, size,
+                           -1, g.line);
+    if (weight) g.result_box = row_box(g.result.rows, planes, result_rows, inner, columns, size, -1, g.line);
     return g.source_box.bytes + g.result_box.bytes;
   };
   const bool whole = g.strips.divisor * g.inner_tiles.divisor * g.column_tiles.divisor == 1;

@@ -55,6 +55,7 @@ struct MarchGeometry {
   int64_t tiles = 0;  ///< over all slices
   FastDivide fold;
   RowBox source_box, result_box;
+  int line = 16;  ///< bytes: modulo these, addresses in the boxes are congruent to those in the tensors
 };
 
 /// The taps of `problem`, if its strides and dilations are 1 wherever they matter and each folded axis is passed

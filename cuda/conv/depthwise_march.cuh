@@ -118,7 +118,7 @@ template <class T, int March, int Inner, int Width>
 __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner * Width>)
     depthwise_march(const __grid_constant__ MarchParams<T> p) {
   constexpr int kTaps = March * Inner * Width;
-  extern __shared__ __align__(16) unsigned char shared[];
+  extern __shared__ __align__(kBoxLine) unsigned char memory[];
   __shared__ uint64_t copied;
   const BoxCopy copy(copied);
 
@@ -126,6 +126,7 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   const RowBox& box = g.source_box;
   const MarchTile tile = march_tile(g, blockIdx.x);
   const auto place = source_place<T>(p, g, tile);
+  unsigned char* const shared = box_begin(memory, g, place);
   copy.start(shared, box, g.source.rows, place);
   copy.arrive();
 

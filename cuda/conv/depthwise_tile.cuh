@@ -68,6 +68,13 @@ __device__ __forceinline__ int step_pitch(const MarchGeometry& g, const RowBox& 
   return g.column_step != 0 ? g.column_step * static_cast<int>(sizeof(T)) : box.outer_pitch;
 }
 
+/// Where in shared memory a box begins, `at` or up to a line later.
+template <class T>
+__device__ __forceinline__ unsigned char* box_begin(unsigned char* at, const MarchGeometry& g,
+                                                    const BoxPlace<T>& place) {
+  return at + (static_cast<int>(reinterpret_cast<uintptr_t>(place.corner)) & (g.line - 1)) - box_shift(place);
+}
+
 /// The source box of a tile, whose slice (0, 0) starts at element `slice` of `tensor`.
 template <class T>
 __device__ __forceinline__ BoxPlace<T> source_place(const MarchGeometry& g, const MarchTile& tile, const T* tensor,

@@ -61,7 +61,7 @@ template <class T, int March, int Inner, int Width>
 __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner * Width>)
     depthwise_weight(const __grid_constant__ MarchWeightParams<T> p) {
   constexpr int kTaps = March * Inner * Width;
-  extern __shared__ __align__(16) unsigned char shared[];
+  extern __shared__ __align__(kBoxLine) unsigned char memory[];
   __shared__ float warp_sums[kMarchThreads / 32][kTaps];
   __shared__ uint64_t copied;
   const BoxCopy copy(copied);
@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
                             tile.march,
                             tile.inner,
                             tile.column};
-  unsigned char* const y_shared = shared + g.source_box.bytes;
+  unsigned char* const shared = box_begin(memory, g, x_place);
+  unsigned char* const y_shared = box_begin(memory + g.source_box.bytes, g, y_place);
   copy.start(shared, g.source_box, g.source.rows, x_place, true);
   copy.start(y_shared, g.result_box, g.result.rows, y_place, true);
   copy.arrive();

@@ -14,7 +14,7 @@ int64_t congruent(int64_t least, int64_t residue, int64_t modulus) {
 }  // namespace
 
 RowBox row_box(const RowSource& source, int64_t planes, int64_t outer, int64_t inner, int64_t columns, int element_size,
-               int bank) {
+               int bank, int line) {
   const int64_t size = element_size;
   RowBox box;
   box.planes = static_cast<int>(planes);
@@ -23,17 +23,17 @@ RowBox row_box(const RowSource& source, int64_t planes, int64_t outer, int64_t i
   box.inner = FastDivide(static_cast<uint32_t>(inner));
   // The granules of one row must not reach into the next.
   const int64_t row = columns * size + 2 * (kGranule - 1);
-  const int64_t inner_pitch = congruent(row, source.inner_pitch * size, kGranule);
+  const int64_t inner_pitch = congruent(row, source.inner_pitch * size, line);
   const int64_t rows = (inner - 1) * inner_pitch + row;
-  const int64_t outer_pitch = congruent(rows, source.outer_pitch * size, kGranule);
+  const int64_t outer_pitch = congruent(rows, source.outer_pitch * size, line);
   const int64_t plane = (outer - 1) * outer_pitch + rows;
-  const int64_t residue = source.plane_pitch * size % kGranule;
+  const int64_t distance = source.plane_pitch * size;
   const int64_t plane_pitch =
-      bank < 0 ? congruent(plane, residue, kGranule) : congruent(plane, bank + residue, kBankCycle);
+      bank < 0 ? congruent(plane, distance, line) : congruent(plane, bank + distance % kGranule, kBankCycle);
   box.inner_pitch = static_cast<int>(inner_pitch);
   box.outer_pitch = static_cast<int>(outer_pitch);
   box.plane_pitch = static_cast<int>(plane_pitch);
-  box.bytes = static_cast<int>(congruent((planes - 1) * plane_pitch + plane + kGranule, 0, kGranule));
+  box.bytes = static_cast<int>(congruent((planes - 1) * plane_pitch + plane + line, 0, line));
   return box;
 }
 

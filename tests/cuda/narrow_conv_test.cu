@@ -216,6 +216,10 @@ std::vector<ConvProblem> narrow_problems() {
       problem({2, 3, 29, 70}, 3, 3, {5, 5}, {.stride = {2, 2}, .padding = {4, 3}, .dilation = {2, 2}}),
       problem({3, 5, 1501}, 5, 5, {5}, {.stride = {2}, .padding = {1}}),
       problem({3, 5, 90}, 5, 5, {7}, {.stride = {2}, .padding = {4}}),
+      problem({2, 3, 67, 132}, 6, 3, {3, 3}, {.padding = {1, 0}, .padding_after = {1, 2}}),
+      problem({3, 2, 20, 1108}, 2, 2, {3, 5}, {.padding = {1, 3}}),
+      problem({3, 5, 31, 44}, 10, 5, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
+      problem({2, 3, 30, 36}, 3, 3, {5, 5}, {.stride = {2, 2}, .padding = {2, 2}}),
       problem({3, 37, 41, 24}, 101, 1, {1, 1}, {}),
       problem({2, 33, 4104}, 70, 1, {1}, {}),
       problem({3, 5, 41, 24}, 6, 1, {1, 1}, {}),
@@ -228,8 +232,9 @@ std::vector<ConvProblem> narrow_problems() {
 
 template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
-  for (const char* name : {"depthwise", "depthwise half", "depthwise columns", "depthwise general", "small groups",
-                           "phases", "streams", "straight", "pointwise", "few results", "few sources", "widened"}) {
+  for (const char* name :
+       {"depthwise", "depthwise half", "depthwise rows", "depthwise columns", "depthwise general", "small groups",
+        "phases", "streams", "straight", "pointwise", "few results", "few sources", "widened"}) {
     const Algorithm& algorithm = find_algorithm(name);
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
@@ -383,19 +388,21 @@ TYPED_TEST(NarrowConv, WidensSliceBySlice) {
 
 TYPED_TEST(NarrowConv, EveryProblemHasAKernelForEveryPass) {
   int pairs = 0;
-  int halves = 0, few = 0;
+  int halves = 0, rows = 0, few = 0;
   for_each_supported<TypeParam>(0, [&](const Algorithm& algorithm, const ConvProblem&, ConvPass) {
     const std::string name = algorithm.name;
     if (name == "depthwise general" || name == "small groups") ++pairs;
     if (name == "depthwise half") ++halves;
+    if (name == "depthwise rows") ++rows;
     if (name.starts_with("few")) ++few;
   });
-  // The general depthwise kernel takes the first ten problems and twelve more, and small groups take all of them;
+  // The general depthwise kernel takes the first ten problems and sixteen more, and small groups take all of them;
   // of the two with more channels only the input gradient in float32, and nothing of the four with more than 64.
   constexpr int kWide = 2, kWider = 4;
   const int problems = static_cast<int>(narrow_problems().size()) - kWide - kWider;
-  EXPECT_EQ(pairs, 3 * (22 + problems) + (sizeof(TypeParam) == 4 ? kWide : 0));
-  EXPECT_EQ(halves, sizeof(TypeParam) == 2 ? 24 : 0);
+  EXPECT_EQ(pairs, 3 * (26 + problems) + (sizeof(TypeParam) == 4 ? kWide : 0));
+  EXPECT_EQ(halves, sizeof(TypeParam) == 2 ? 29 : 0);
+  EXPECT_EQ(rows, sizeof(TypeParam) == 4 ? 7 : 0);
   EXPECT_GE(few, sizeof(TypeParam) == 2 ? 9 : 7);
 }
 
