@@ -26,7 +26,7 @@ struct Shape {
 
   /// Tiles of 16 positions that a warp has, as registers allow, and warps that multiply.
   constexpr int tiles() const { return live > 2 ? 2 : taps <= 3 && chunks == 1 ? 4 : 3; }
-  constexpr int users() const { return tiles() == 4 ? 11 : 12; }
+  constexpr int users() const { return tiles() == 3 ? 12 : 11; }
   /// Of a row and chunk.
   constexpr int products(int element_size) const { return element_size == 4 ? taps : taps / 2 + 1; }
 };

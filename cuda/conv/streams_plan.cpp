@@ -150,7 +150,7 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
                             std::max(1.0, static_cast<double>(owners) / limits.multiprocessors);
       const double units = (plan.depths - 1) * plan.phases + plan.depth.kernel;
       const double copy = static_cast<double>(plan.channels * row_bytes) / kBytesPerClock;
-      const double product = std::max(size == 4 ? 260.0 : 220.0, (size == 4 ? 38.0 : 34.0) * tiles * plan.depth.kernel /
+      const double product = std::max(size == 4 ? 260.0 : 220.0, (size == 4 ? 38.0 : 27.0) * tiles * plan.depth.kernel /
                                                                      plan.phases * double(divide_up(plan.users, 4)));
       const double work = 600 + plan.height.kernel * of_row * product;
       const double cycles = rounds * (units * std::max(copy, work) + 3000) + 8000;
