@@ -164,8 +164,7 @@ __global__ void __launch_bounds__(kThreads<T, Lane>, 1)
     const int begin = max(0, -column), end = min(Rows::kElements, plan.result[2] - column);
     T* result = result_of(plan, place, arguments.result, group) + column;
     if (Feed::kShared && more) start = start_of<Feed>(plan, place_of(plan, item), arguments.source, group, lane);
-    WeightStream<T> own;
-    own.begin(weights, lane);
+    WeightStream<T> own(weights, lane);
     for (int left = plan.result_channels; left > 0; left -= 8, result += 8 * plane) {
       const int channels = min(8, left);
       int u = 0, phase_d = 0, phase_h = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <type_traits>
+#include <utility>
 
 #include "../device/async_copy.cuh"
 #include "../device/load_where.cuh"
@@ -10,49 +11,62 @@
 
 namespace halo::cuda::conv::phases {
 
-/// Words of a lane's weights of 8 x 8 channels: high and low parts of two, or two halves.
+/// Words of a lane's weights of 8 x 8 channels: high and low parts of two, or
+/// two halves.
 template <class T>
 inline constexpr int kWeightWords = sizeof(T) == 4 ? 4 : 1;
 
-/// Source or weight channel of a lane, first and second, among the eight of a unit.
+/// Source or weight channel of a lane, first and second, among the eight of a
+/// unit.
 template <class T>
 __device__ __forceinline__ int lane_channel(int t, int which) {
   return sizeof(T) == 4 ? t + 4 * which : 2 * t + which;
 }
 
-/// A lane's weights in the order of the sum, read from shared memory one fragment ahead.
+/// A lane's weights in the order of the sum, in shared memory: those of half
+/// types read one fragment ahead, those of float32 when they are needed, as
+/// more registers to copy would cost more.
 template <class T>
 struct WeightStream {
-  uint32_t at;
-  uint32_t word[kWeightWords<T>];  ///< of the fragment that comes next
+  uint32_t at, word;
 
-  __device__ __forceinline__ void begin(const void* shared, int lane) {
-    at = static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + static_cast<uint32_t>(lane) * 4 * kWeightWords<T>;
-    read();
+  __device__ __forceinline__ WeightStream(const void* shared, int lane)
+      : at(static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + static_cast<uint32_t>(lane) * 4) {
+    take();
   }
-  __device__ __forceinline__ void next() {
-    at += 32 * 4 * kWeightWords<T>;
-    read();
+  __device__ __forceinline__ uint32_t take() {
+    const uint32_t now = word;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(at));
+    at += 32 * 4;
+    return now;
   }
-  __device__ __forceinline__ void read() {
-    if constexpr (sizeof(T) == 4) {
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
-                   : "r"(at));
-    } else {
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word[0]) : "r"(at));
-    }
+};
+template <>
+struct WeightStream<float> {
+  uint32_t at;
+
+  __device__ __forceinline__ WeightStream(const void* shared, int lane)
+      : at(static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + static_cast<uint32_t>(lane) * 16) {}
+  __device__ __forceinline__ small_groups::Operand<2, true> take() {
+    small_groups::Operand<2, true> now;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(now.high[0]), "=r"(now.high[1]), "=r"(now.low[0]), "=r"(now.low[1])
+                 : "r"(at));
+    at += 32 * 16;
+    return now;
   }
 };
 
-/// What a lane reads first of an item: itself, or to bring it into its warp's shared memory.
+/// What a lane reads first of an item: itself, or to bring it into its warp's
+/// shared memory.
 struct Start {
   const unsigned char* from;
   int next;  ///< bytes to the second of its channels
   int depth, height, width;
 };
 
-/// `start` in two channels of its group. Channels that do not exist have no weight: any other stands for them.
+/// `start` in two channels of its group. Channels that do not exist have no
+/// weight: any other stands for them.
 __device__ __forceinline__ Start channels_of(const Plan& plan, Start start, int first, int second) {
   first = min(first, plan.source_channels - 1);
   second = min(second, plan.source_channels - 1);
@@ -210,8 +224,7 @@ struct Window {
 #pragma unroll
       for (int phase = 0; phase < Phases; ++phase) {
         if ((taps & 1u << (shift * kMostPhases + phase)) == 0) continue;
-        const uint32_t b = weights.word[0];
-        weights.next();
+        const uint32_t b = weights.take();
 #pragma unroll
         for (int m = 0; m < Lane / 2; ++m)
           multiply_eight(sums[Phases - 1 - phase][m], two[shift + m], two[shift + m + Lane / 2], b);
@@ -219,15 +232,18 @@ struct Window {
     }
   }
 
-  /// sum += a b, 16 x 8 from 16 x 8 and 8 x 8: lane (g, t) holds columns 2 t and 2 t + 1 of rows g and g + 8 of `a`,
-  /// and rows 2 t, 2 t + 1 of column g of `b`.
+  /// sum += a b, 16 x 8 from 16 x 8 and 8 x 8: lane (g, t) holds columns 2 t
+  /// and 2 t + 1 of rows g and g + 8 of `a`, and rows 2 t, 2 t + 1 of column g
+  /// of `b`.
   static __device__ __forceinline__ void multiply_eight(float (&sum)[4], uint32_t a, uint32_t a_below, uint32_t b) {
     if constexpr (std::is_same_v<T, BFloat16>) {
-      asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+          "{%4,%5}, {%6}, {%0,%1,%2,%3};"
           : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
           : "r"(a), "r"(a_below), "r"(b));
     } else {
-      asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+          "{%4,%5}, {%6}, {%0,%1,%2,%3};"
           : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
           : "r"(a), "r"(a_below), "r"(b));
     }
@@ -244,7 +260,9 @@ struct Window<float, Lane, Phases, Shifts, Aligned> {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         uint32_t bits = feed.word[i / 2][k + i % 2 * (Lane / 2)];
-        asm volatile("" : "+r"(bits));  // a split of its own for each operand, as registers of one stand together
+        asm volatile(""
+                     : "+r"(bits));  // a split of its own for each operand, as
+                                     // registers of one stand together
         a[k].set(i, __uint_as_float(bits));
       }
     }
@@ -252,25 +270,43 @@ struct Window<float, Lane, Phases, Shifts, Aligned> {
 
   __device__ __forceinline__ void multiply(WeightStream<float>& weights, uint32_t taps,
                                            float (&sums)[Phases][Lane / 2][4]) const {
+    constexpr uint32_t kAll = (1u << Phases) - 1;
     float part[Phases][Lane / 2][4] = {};
 #pragma unroll
     for (int shift = 0; shift < Shifts; ++shift) {
-      if (shift > 1 && taps >> (shift * kMostPhases) == 0) break;
-#pragma unroll
-      for (int phase = 0; phase < Phases; ++phase) {
-        if ((taps & 1u << (shift * kMostPhases + phase)) == 0) continue;
-        const uint32_t high[2] = {weights.word[0], weights.word[1]}, low[2] = {weights.word[2], weights.word[3]};
-        weights.next();
-        float(&own)[Lane / 2][4] = part[Phases - 1 - phase];
-#pragma unroll
-        for (int m = 0; m < Lane / 2; ++m) small_groups::multiply_add(own[m], a[shift + m].low, high);
-#pragma unroll
-        for (int m = 0; m < Lane / 2; ++m) small_groups::multiply_add(own[m], a[shift + m].high, low);
-#pragma unroll
-        for (int m = 0; m < Lane / 2; ++m) small_groups::multiply_add(own[m], a[shift + m].high, high);
+      const uint32_t of_shift = taps >> (shift * kMostPhases);
+      if (shift > 1 && of_shift == 0) break;
+      if ((of_shift & kAll) == kAll) {
+        multiply_phases<0, Phases>(weights, shift, part);
+      } else {
+        [&]<int... P>(std::integer_sequence<int, P...>) {
+          (((of_shift >> P & 1) != 0 ? multiply_phases<P, 1>(weights, shift, part) : void()), ...);
+        }
+        (std::make_integer_sequence<int, Phases>{});
       }
     }
     small_groups::promote(sums, part);
+  }
+
+  /// Neighbouring products do not depend on each other.
+  template <int First, int Count>
+  __device__ __forceinline__ void multiply_phases(WeightStream<float>& weights, int shift,
+                                                  float (&part)[Phases][Lane / 2][4]) const {
+    small_groups::Operand<2, true> b[Count];
+#pragma unroll
+    for (int p = 0; p < Count; ++p) b[p] = weights.take();
+#pragma unroll
+    for (int product = 0; product < 3; ++product) {
+#pragma unroll
+      for (int p = 0; p < Count; ++p) {
+#pragma unroll
+        for (int m = 0; m < Lane / 2; ++m) {
+          small_groups::multiply_add(part[Phases - 1 - First - p][m],
+                                     product == 0 ? a[shift + m].low : a[shift + m].high,
+                                     product == 1 ? b[p].low : b[p].high);
+        }
+      }
+    }
   }
 };
 
