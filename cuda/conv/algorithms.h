@@ -19,6 +19,7 @@ extern const Algorithm kDepthwiseGeneral;  ///< depthwise_general.cu: any stride
 extern const Algorithm kSmallGroups;       ///< small_groups.cu: few channels a group, any stride and dilation
 extern const Algorithm kPhases;            ///< phases.cu: input gradients with strides, few channels a group
 extern const Algorithm kStreams;           ///< streams.cu: strided, few channels a group, on Hopper
+extern const Algorithm kStreamsWeight;     ///< streams_weight.cu: their weight gradients
 extern const Algorithm kStraight;          ///< straight.cu: few channels, one group, straight from global memory
 extern const Algorithm kPointwise;         ///< pointwise.cu: kernels of one tap at memory speed, on Hopper
 extern const Algorithm kFewResults;  ///< few_results.cu: at most 3 channels out of many, kernels of 3 x 3, on Hopper

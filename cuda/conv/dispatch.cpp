@@ -15,10 +15,10 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 19> kAlgorithms{
+constexpr std::array<const Algorithm*, 20> kAlgorithms{
     &kDense,         &kDenseSmall,       &kSpread,           &kDenseWeight, &kPortable, &kDepthwise, &kDepthwiseHalf,
     &kDepthwiseRows, &kDepthwiseColumns, &kDepthwiseGeneral, &kSmallGroups, &kPhases,   &kStraight,  &kStreams,
-    &kPointwise,     &kFewResults,       &kFewSources,       &kWidened,     &kDirect,
+    &kStreamsWeight, &kPointwise,        &kFewResults,       &kFewSources,  &kWidened,  &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.

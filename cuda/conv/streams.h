@@ -69,6 +69,11 @@ struct Plan {
   double predicted_ms = 0;
 };
 
+/// Sizes of the streams of `problem`; false where they have none.
+bool describe(const ConvProblem& problem, Plan& plan);
+/// Room for runs of `bytes` in a slot, with the pitches of `map` modulo 128, where all banks are met.
+void place_channels(Plan& plan, const ChannelMap& map, int64_t bytes);
+
 /// `blocks` is 0 where there is none.
 Plan plan_gather(const ConvProblem& problem, int element_size);
 

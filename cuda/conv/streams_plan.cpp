@@ -60,7 +60,8 @@ ChannelMap choose_map(const Plan& plan, int size) {
   return best;
 }
 
-/// Room for runs of `bytes` in a slot, with the pitches of `map` modulo kBanks.
+}  // namespace
+
 void place_channels(Plan& plan, const ChannelMap& map, int64_t bytes) {
   const auto up_to = [](int64_t least, int rest) {
     return to_int(least + ((rest - least) % kBanks + kBanks) % kBanks);
@@ -71,7 +72,6 @@ void place_channels(Plan& plan, const ChannelMap& map, int64_t bytes) {
   plan.slot_bytes = to_int(divide_up(divide_up(plan.channels, 4) * plan.map.quad_pitch, kBanks) * kBanks);
 }
 
-/// Sizes of the streams of `problem`; false where they have none.
 bool describe(const ConvProblem& problem, Plan& plan) {
   if (!device_limits().is_hopper() || !small_groups::small_groups_fit(problem)) return false;
   const int64_t in = problem.in_channels_per_group(), out = problem.out_channels_per_group();
@@ -90,14 +90,21 @@ bool describe(const ConvProblem& problem, Plan& plan) {
   plan.apart = d.kernel > 1 ? std::gcd(d.step, d.apart) : d.step;
   plan.phases = d.step / plan.apart;
   if ((d.kernel > 1 && d.apart != plan.apart) || d.kernel < plan.phases) return false;
+  plan.result_sets = to_int(divide_up(plan.results, 8));
+  return true;
+}
+
+namespace {
+
+/// The shape of kShapes; false where none fits.
+bool choose_shape(Plan& plan) {
   const auto fits = [&](const Shape& s) {
     return s.step == plan.width.step && s.taps >= plan.width.kernel && 8 * s.chunks >= plan.channels &&
-           s.live * plan.phases >= d.kernel;
+           s.live * plan.phases >= plan.depth.kernel;
   };
   const auto* const found = std::find_if(std::begin(kShapes), std::end(kShapes), fits);
   if (found == std::end(kShapes)) return false;
   plan.shape = to_int(found - std::begin(kShapes));
-  plan.result_sets = to_int(divide_up(plan.results, 8));
   return true;
 }
 
@@ -166,7 +173,7 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
 
 Plan plan_gather(const ConvProblem& problem, int element_size) {
   Plan best{}, plan{};
-  if (describe(problem, plan)) choose_items(problem, element_size, plan, best);
+  if (describe(problem, plan) && choose_shape(plan)) choose_items(problem, element_size, plan, best);
   return best;
 }
 

@@ -226,6 +226,7 @@ std::vector<ConvProblem> narrow_problems() {
       problem({1, 32, 9, 24, 48}, 32, 4, {3, 5, 7}, {.stride = {2, 2, 2}, .padding = {1, 2, 3}}),
       problem({2, 9, 13, 42}, 24, 3, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
       problem({2, 21, 34, 160}, 24, 3, {5, 6}, {.stride = {2, 3}, .padding = {2, 1}}),
+      problem({2, 32, 21, 94}, 16, 2, {3, 5}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}}),
       problem({2, 10, 5, 23, 99}, 20, 2, {2, 4, 2}, {.stride = {1, 2, 2}, .padding = {1, 0, 5}}),
   };
 }
@@ -234,7 +235,7 @@ template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
   for (const char* name :
        {"depthwise", "depthwise half", "depthwise rows", "depthwise columns", "depthwise general", "small groups",
-        "phases", "streams", "straight", "pointwise", "few results", "few sources", "widened"}) {
+        "phases", "streams", "streams weight", "straight", "pointwise", "few results", "few sources", "widened"}) {
     const Algorithm& algorithm = find_algorithm(name);
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {

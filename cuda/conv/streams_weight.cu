@@ -1,0 +1,60 @@
+// Weight gradients of strided convolutions of few channels a group, on Hopper's copy engine and tensor cores.
+//
+// Limits: compute capability 9.0; 3 to 16 channels a group on either side; at most 3 taps along the first axis that has
+// more than one position, whose dilation divides the stride or is 1; in the width at most 7 taps at stride 2, or 5 at
+// stride 3, dilation 1 and padding up to 24; float32 (accurate whatever the precision), bfloat16 and float16. Where an
+// operand is not finite, sums that it reaches, or whose padding it meets, may be NaN.
+#include "algorithms.h"
+#include "ordered_sum.cuh"
+#include "plan_key.h"
+#include "streams_weight.h"
+
+namespace halo::cuda::conv {
+namespace streams {
+namespace {
+
+std::shared_ptr<const WeightPlan> plan_of(const ConvProblem& problem, const ConvConfig& config) {
+  static ConvPlanCache<WeightPlan> plans;
+  return plans.get({problem, config}, [](const PlanKey& key) {
+    return plan_weight(key.problem, static_cast<int>(size_of(key.config.dtype)), key.config.alignment);
+  });
+}
+
+bool supports(const ConvProblem& problem, const ConvConfig& config) {
+  return config.pass == ConvPass::BackwardWeight && (config.dtype == DType::Float32 || is_half(config.dtype)) &&
+         plan_of(problem, config)->x.blocks > 0;
+}
+
+std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
+  return static_cast<std::size_t>(problem.w_numel() * plan_of(problem, config)->x.sharers) * sizeof(double);
+}
+
+double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
+  return plan_of(problem, config)->x.predicted_ms;
+}
+
+template <class T>
+void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  const auto plan = plan_of(problem, config);
+  launch_weight<T>(
+      *plan,
+      {static_cast<const T*>(operands.x), static_cast<const T*>(operands.y), static_cast<double*>(operands.workspace)},
+      stream);
+  ordered_sum<T>(problem, operands, plan->x.sharers, stream);
+}
+
+void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  switch (config.dtype) {
+    case DType::Float32: return run_as<float>(problem, config, operands, stream);
+    case DType::BFloat16: return run_as<BFloat16>(problem, config, operands, stream);
+    default: return run_as<Float16>(problem, config, operands, stream);
+  }
+}
+
+}  // namespace
+}  // namespace streams
+
+const Algorithm kStreamsWeight{"streams weight", streams::supports, streams::workspace_bytes, streams::predict_ms,
+                               streams::run};
+
+}  // namespace halo::cuda::conv

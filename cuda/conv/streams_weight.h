@@ -1,0 +1,41 @@
+// backward_weight of strided convolutions of few channels a group: what the host decides and weight_kernel reads.
+#pragma once
+
+#include "streams.h"
+
+namespace halo::cuda::conv::streams {
+
+inline constexpr int kMostDepthTaps = 3;  ///< backward_weight
+/// Warps of a block, one of which fills the rings, as registers allow.
+constexpr int weight_warps(int rows, int width_taps, bool half) {
+  return half || (rows == 1 && width_taps <= 5) ? 16 : 12;
+}
+inline constexpr int kWeightMargin = 128;  ///< bytes on both sides of the rings that lanes may read in vain
+
+struct WeightPlan {
+  Plan x;    ///< and all else
+  int live;  ///< depths of y that a unit is multiplied with, at most
+  int64_t y_elements;
+  int y_pitch, y_slot_bytes, y_slots;  ///< bytes from one result to the next, of a unit
+  bool y_whole;                        ///< four positions from a multiple of four on lie in whole vectors
+  int width_taps;                      ///< 3, 5 or 7: those of the width, or more
+  int rows;                            ///< taps of the height of a warp
+  int splits;                          ///< warps that divide the positions
+  int runs;                            ///< of 16 positions of an item's depth
+  FastDivide by_row;
+};
+
+template <class T>
+struct WeightArguments {
+  const T* x;
+  const T* y;
+  double* partials;  ///< [weights, sharers]
+};
+
+template <class T>
+void launch_weight(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream);
+
+/// `x.blocks` is 0 where there is none.
+WeightPlan plan_weight(const ConvProblem& problem, int element_size, int alignment);
+
+}  // namespace halo::cuda::conv::streams
