@@ -24,6 +24,8 @@ extern const Algorithm kStraight;          ///< straight.cu: few channels, one g
 extern const Algorithm kPointwise;         ///< pointwise.cu: kernels of one tap at memory speed, on Hopper
 extern const Algorithm kFewResults;  ///< few_results.cu: at most 3 channels out of many, kernels of 3 x 3, on Hopper
 extern const Algorithm kFewSources;  ///< few_sources.cu: many channels out of at most 4, half types
+extern const Algorithm kFewTaps;     ///< few_taps.cu: transposed, results of few taps or none, on Hopper
+extern const Algorithm kOnePhase;    ///< one_phase.cu: strided, taps a stride apart
 extern const Algorithm kWidened;     ///< widened.cu: half types by the float32 kernels, on copies
 
 }  // namespace halo::cuda::conv

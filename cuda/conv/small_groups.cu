@@ -51,7 +51,7 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   const std::size_t size = size_of(config.dtype);
   if (problem.is_depthwise()) return 4e-3 + problem.bytes(size) / 1e8;  // most of each product is empty
-  if (in_ring(problem, config)) return 1.1 * ring_plan(problem, config.pass).predicted_ms;
+  if (in_ring(problem, config)) return 1.8 * ring_plan(problem, config.pass).predicted_ms;
   const double ms = config.pass == ConvPass::BackwardWeight
                         ? weight_plan(problem, size, is_split(config)).predicted_ms
                         : gather_plan(problem, config.pass, size, is_split(config)).predicted_ms;

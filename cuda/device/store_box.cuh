@@ -13,6 +13,12 @@ __device__ __forceinline__ void store_box(const void* tensor_map, int x, int row
                : "memory");
 }
 
+/// `bytes` (a multiple of 16, both addresses aligned to 16), likewise.
+__device__ __forceinline__ void store_bulk(void* global, uint32_t shared, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared), "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 /// Until the shared memory of all committed stores may be written again.

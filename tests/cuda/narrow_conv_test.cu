@@ -190,6 +190,9 @@ std::vector<ConvProblem> narrow_problems() {
       problem({1, 32, 9, 24, 47}, 32, 4, {3, 5, 7}, {.stride = {2, 2, 2}, .padding = {1, 2, 3}}),
       problem({2, 64, 1031}, 32, 1, {3}, {.stride = {2}, .padding = {1}, .dilation = {2}}),
       problem({2, 32, 33, 64}, 16, 1, {3, 3}, {.stride = {5, 5}, .padding = {1, 1}, .dilation = {2, 2}}),
+      problem({3, 37, 1417}, 19, 1, {3}, {.stride = {2}, .padding = {1}, .dilation = {2}}),
+      problem({2, 20, 6, 31, 645}, 9, 1, {2, 3, 3}, {.stride = {2, 5, 5}, .padding = {0, 1, 1}, .dilation = {1, 2, 2}}),
+      problem({2, 64, 14, 1040}, 32, 1, {2, 3}, {.stride = {4, 3}, .padding = {0, 2}}),
       problem({2, 2, 40, 61}, 40, 1, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
       problem({2, 40, 30, 551}, 3, 1, {3, 3}, {.padding = {1, 1}}),
       problem({2, 40, 30, 552}, 3, 1, {3, 3}, {.padding = {1, 1}}),
@@ -233,9 +236,9 @@ std::vector<ConvProblem> narrow_problems() {
 
 template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
-  for (const char* name :
-       {"depthwise", "depthwise half", "depthwise rows", "depthwise columns", "depthwise general", "small groups",
-        "phases", "streams", "streams weight", "straight", "pointwise", "few results", "few sources", "widened"}) {
+  for (const char* name : {"depthwise", "depthwise half", "depthwise rows", "depthwise columns", "depthwise general",
+                           "small groups", "phases", "streams", "streams weight", "straight", "pointwise",
+                           "few results", "few sources", "few taps", "one phase", "widened"}) {
     const Algorithm& algorithm = find_algorithm(name);
     for (const ConvProblem& problem : narrow_problems()) {
       for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
@@ -399,8 +402,8 @@ TYPED_TEST(NarrowConv, EveryProblemHasAKernelForEveryPass) {
     if (name.starts_with("few")) ++few;
   });
   // The general depthwise kernel takes the first ten problems and sixteen more, and small groups take all of them;
-  // of the two with more channels only the input gradient in float32, and nothing of the four with more than 64.
-  constexpr int kWide = 2, kWider = 4;
+  // of the five with more channels only the input gradient in float32, and nothing of the four with more than 64.
+  constexpr int kWide = 5, kWider = 4;
   const int problems = static_cast<int>(narrow_problems().size()) - kWide - kWider;
   EXPECT_EQ(pairs, 3 * (26 + problems) + (sizeof(TypeParam) == 4 ? kWide : 0));
   EXPECT_EQ(halves, sizeof(TypeParam) == 2 ? 29 : 0);
