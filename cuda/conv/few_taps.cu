@@ -72,7 +72,8 @@ int pitch_of(int64_t elements, int words, int size) {
 bool fit_items(Plan& plan, int64_t wanted, int size, int64_t room) {
   const GroupProblem& p = plan.problem;
   const int wide = device::kGranule / size, line = kLine / size;
-  const int apart = line / std::gcd(line, p.phases[2]);  // positions of whole lines
+  // Positions of whole lines of results, and of whole 16 bytes of the source.
+  const int apart = std::max(line / std::gcd(line, p.phases[2]), plan.granules ? wide : 1);
   const int reach = std::max(small_groups::reach(p.taps[2], p.phases[2]), kWindowTaps - 1);
   for (int positions = kChunk; plan.positions < wanted; positions += kChunk) {
     const int64_t elements = int64_t{positions} * p.phases[2];
