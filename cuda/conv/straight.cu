@@ -6,6 +6,7 @@
 #include "algorithms.h"
 #include "ordered_sum.cuh"
 #include "plain_sum.cuh"
+#include "storage.h"
 #include "straight.h"
 
 namespace halo::cuda::conv {
@@ -59,11 +60,7 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  switch (config.dtype) {
-    case DType::Float32: return run_as<float>(problem, config, operands, stream);
-    case DType::BFloat16: return run_as<BFloat16>(problem, config, operands, stream);
-    default: return run_as<Float16>(problem, config, operands, stream);
-  }
+  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T>) { run_as<T>(problem, config, operands, stream); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "algorithms.h"
 #include "ordered_sum.cuh"
 #include "plan_key.h"
+#include "storage.h"
 #include "streams_weight.h"
 
 namespace halo::cuda::conv {
@@ -44,11 +45,7 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  switch (config.dtype) {
-    case DType::Float32: return run_as<float>(problem, config, operands, stream);
-    case DType::BFloat16: return run_as<BFloat16>(problem, config, operands, stream);
-    default: return run_as<Float16>(problem, config, operands, stream);
-  }
+  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T>) { run_as<T>(problem, config, operands, stream); });
 }
 
 }  // namespace
