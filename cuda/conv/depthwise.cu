@@ -45,7 +45,8 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   const bool weight = config.pass == ConvPass::BackwardWeight;
   const double width = static_cast<double>(problem.kernel[2]);
-  const double rows = static_cast<double>(problem.x_numel() / problem.input[2]);
+  const auto rows =
+      static_cast<double>(std::max(problem.x_numel() / problem.input[2], problem.y_numel() / problem.output[2]));
   const double row_copies = rows * (weight ? 130e-9 + 10e-9 * width : 50e-9 + 10e-9 * width);
   return (weight ? 6e-3 : 3e-3) + std::max({problem.bytes(size_of(config.dtype)) / 3.7e9, problem.flops() / 14e9,
                                             march_shape(problem).march > 1 ? row_copies : 0.0});

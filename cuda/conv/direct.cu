@@ -105,9 +105,17 @@ bool supports(const ConvProblem&, const ConvConfig& config) { return is_floating
 
 std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
 
-/// Seen on an H200: near 1 TFLOP/s, weight gradients of long sums a fifth of it, plus the launch.
+/// As seen on an H200. A thread's steps (channels by taps, also those that read nothing) follow one another; weight
+/// gradients want a few hundred blocks.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return 3e-3 + problem.flops() / (config.pass == ConvPass::BackwardWeight ? 2e8 : 1e9);
+  constexpr double kStepLatency = 4e-4;
+  if (config.pass == ConvPass::BackwardWeight)
+    return 3e-3 + problem.flops() / 2e8 * std::max(1.0, 320.0 / static_cast<double>(problem.w_numel()));
+  const bool forward = config.pass == ConvPass::Forward;
+  const int64_t results = forward ? problem.y_numel() : problem.x_numel();
+  const int64_t channels = forward ? problem.in_channels_per_group() : problem.out_channels_per_group();
+  const auto steps = static_cast<double>(channels * problem.taps());
+  return 3e-3 + std::max(static_cast<double>(results) * steps / (forward ? 1.5e8 : 7.5e7), steps * kStepLatency);
 }
 
 dim3 blocks_for(int64_t items) { return dim3(static_cast<unsigned>(std::min(items, kMaxBlocks))); }

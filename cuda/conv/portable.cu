@@ -182,7 +182,7 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 
 /// On Hopper twice the plan's: a near tie is for the engines with wgmma to win.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_of(problem, config).ms * (device_traits().major == 9 ? 2 : 1);
+  return plan_of(problem, config).ms * (device_traits().major == 9 ? 1.5 : 1);
 }
 
 /// Lays weights out: [phase][group][stage][column][16], the 16 depths of a row as portable_fragments reads them, zeros

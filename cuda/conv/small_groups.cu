@@ -55,7 +55,8 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   const double ms = config.pass == ConvPass::BackwardWeight
                         ? weight_plan(problem, size, is_split(config)).predicted_ms
                         : gather_plan(problem, config.pass, size, is_split(config)).predicted_ms;
-  return std::max(0.7 * ms, 4e-3 + problem.bytes(size) / 3.6e9);
+  const double seen = size == 2 ? 1.0 : config.pass == ConvPass::BackwardWeight ? 0.84 : 0.9;
+  return std::max(seen * ms, 4e-3 + problem.bytes(size) / 3.6e9);
 }
 
 template <class T>
