@@ -1,9 +1,9 @@
 // backward_weight of strided convolutions with few channels a group.
 //
-// Rows of the product are eight channels of x under two taps of height and width, columns result channels, and the
-// depth is positions. A warp owns a chunk of channels and some taps of the height, under all taps of depth and width,
-// and keeps its sums in registers while the block goes over its items; what it reads of x is split in its parts once
-// for all depths of y. Warps that divide the positions are added up in float64 at the end, blocks by ordered_sum.cuh.
+// Rows of the product are eight results at two depths of y, columns eight channels of x under a tap, and the depth is
+// positions. A warp owns a chunk of channels and some taps of the height, under all taps of depth and width, and keeps
+// its sums in registers while the block goes over its items; what it reads of x is split in its parts once for all
+// depths of y. Warps that divide the positions are added up in float64 at the end, blocks by ordered_sum.cuh.
 #pragma once
 
 #include "../device/mma.cuh"
@@ -14,17 +14,12 @@
 
 namespace halo::cuda::conv::streams {
 
-/// Neighbouring elements from byte `at` of shared memory on, float32 one, half types two a word. With `Edge`, those
-/// outside of a row count as zeros: `column` is that of the first, of `width`.
-template <class T, bool Edge, int N>
-__device__ __forceinline__ void load_row(uint32_t (&words)[N], const unsigned char* at, int column, int width) {
-  const auto outside = [&](int i) { return static_cast<unsigned>(column + i) >= static_cast<unsigned>(width); };
+/// Elements from byte `at` of shared memory on, float32 one, half types two a word, in words that begin with the first.
+template <class T, int N>
+__device__ __forceinline__ void load_row(uint32_t (&words)[N], const unsigned char* at) {
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      words[i] = reinterpret_cast<const uint32_t*>(at)[i];
-      if (Edge && outside(i)) words[i] = 0;
-    }
+    for (int i = 0; i < N; ++i) words[i] = reinterpret_cast<const uint32_t*>(at)[i];
   } else {
     const auto shift = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at) & 2);
     const auto* const from = reinterpret_cast<const uint32_t*>(at - shift);
@@ -34,96 +29,172 @@ __device__ __forceinline__ void load_row(uint32_t (&words)[N], const unsigned ch
       const uint32_t word = next;
       next = from[i + 1];
       words[i] = __byte_perm(word, next, shift != 0 ? 0x5432u : 0x3210u);
-      if (Edge && outside(2 * i)) words[i] &= 0xffff0000u;
-      if (Edge && outside(2 * i + 1)) words[i] &= 0xffffu;
     }
   }
 }
 
-/// As load_row, where all lie inside and begin at a whole vector.
-template <int N>
-__device__ __forceinline__ void load_whole(uint32_t (&words)[N], const unsigned char* at) {
-  if constexpr (N == 4) {
-    const uint4 all = *reinterpret_cast<const uint4*>(at);
-    words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
-  } else {
-    const uint2 all = *reinterpret_cast<const uint2*>(at);
-    words[0] = all.x, words[1] = all.y;
+/// As load_row, where `at` is a multiple of four elements.
+template <class T, int N>
+__device__ __forceinline__ void load_fours(uint32_t (&words)[N], const unsigned char* at) {
+  constexpr int kOfFour = static_cast<int>(sizeof(T));  // words
+  static_assert(N % kOfFour == 0);
+#pragma unroll
+  for (int i = 0; i < N; i += kOfFour) {
+    if constexpr (kOfFour == 4) {
+      const uint4 all = reinterpret_cast<const uint4*>(at)[i / 4];
+      words[i] = all.x, words[i + 1] = all.y, words[i + 2] = all.z, words[i + 3] = all.w;
+    } else {
+      const uint2 all = reinterpret_cast<const uint2*>(at)[i / 2];
+      words[i] = all.x, words[i + 1] = all.y;
+    }
   }
 }
 
-/// What a lane needs of sixteen positions: of each row of x, channel lane / 4, all that positions 4 t to 4 t + 3 read
-/// (t = lane % 4); of y, result lane / 4 at those positions. Row 0 to 7 of tile i are channels under tap 2 i of all
-/// rows' taps, the others under the next.
-template <class T, int Step, int Taps, int Rows>
-struct Run {
-  static constexpr int kTiles = (Rows * Taps + 1) / 2;
-  static constexpr int kWords = sizeof(T) == 4 ? 3 * Step + Taps : (3 * Step + Taps + 1) / 2;
-  static constexpr int kYWords = static_cast<int>(sizeof(T));
-  uint32_t x[Rows][kWords];
-  uint32_t x_low[sizeof(T) == 4 ? Rows : 1][kWords], operand[sizeof(T) == 2 ? kTiles : 1][4];
-
-  /// After x is loaded. The tensor core cuts the high part of float32 by itself.
-  __device__ __forceinline__ void prepare() {
+/// Zeros for those of `Elements`, behind the first `Lead`, that are outside of a row: `column` is that of the first, of
+/// `width`. All but `Ends` at either end are inside.
+template <class T, int Elements, int Ends, int Lead, int N>
+__device__ __forceinline__ void clear_outside(uint32_t (&words)[N], int column, int width) {
+#pragma unroll
+  for (int i = 0; i < Elements; ++i) {
+    if (i >= Ends && i < Elements - Ends) continue;
+    if (static_cast<unsigned>(column + i) < static_cast<unsigned>(width)) continue;
     if constexpr (sizeof(T) == 4) {
-#pragma unroll
-      for (int r = 0; r < Rows; ++r) {
-#pragma unroll
-        for (int i = 0; i < kWords; ++i)
-          x_low[r][i] = __float_as_uint(__uint_as_float(x[r][i]) - __uint_as_float(x[r][i] & device::kTf32Mask));
-      }
+      words[Lead + i] = 0;
     } else {
+      words[(Lead + i) / 2] &= (Lead + i) % 2 == 0 ? 0xffff0000u : 0xffffu;
+    }
+  }
+}
+
+/// What the tensor core cuts from a float32.
+__device__ __forceinline__ uint32_t cut_from(uint32_t x) {
+  return __float_as_uint(__uint_as_float(x) - __uint_as_float(x & device::kTf32Mask));
+}
+
+/// The left operand of products: y at positions 4 t to 4 t + 3 (t = lane % 4), result lane / 4. With `Pair` the rows
+/// are 8 results at two depths. Without, those of one depth: for float32 the high parts and then the low, so that two
+/// products of parts are one; for half types above zeros, or below, so that two taps share a tile of sums.
+template <class T, bool Pair>
+struct Left {
+  static constexpr int kTiles = sizeof(T) == 4 || !Pair ? 2 : 1;
+  uint32_t high[kTiles][4], low[sizeof(T) == 4 && Pair ? 2 : 1][4];
+
+  __device__ __forceinline__ Left(const uint32_t (&first)[sizeof(T)], const uint32_t (&second)[sizeof(T)]) {
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
+    for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int tap = tap_of(2 * i + j % 2), first = j / 2 * 2 * Step + tap % Taps, second = first + Step;
-          operand[i][j] = __byte_perm(x[tap / Taps][first / 2], x[tap / Taps][second / 2],
-                                      (first % 2 == 0 ? 0x10u : 0x32u) | (second % 2 == 0 ? 0x5400u : 0x7600u));
+      for (int j = 0; j < 4; ++j) {
+        if constexpr (sizeof(T) == 2) {
+          high[i][j] = Pair ? (j % 2 == 0 ? first : second)[j / 2] : j % 2 == i ? first[j / 2] : 0;
+        } else {
+          const uint32_t word = (j % 2 == 0 || !Pair ? first : second)[2 * i + j / 2];
+          const device::Tf32Pair parts = device::split_tf32_unguarded(__uint_as_float(word));
+          high[i][j] = Pair || j % 2 == 0 ? parts.high : parts.low;
+          if constexpr (Pair) low[i][j] = parts.low;
         }
       }
     }
   }
-  /// sums += products with y.
-  __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const uint32_t (&y)[kYWords]) const {
+};
+
+/// What a lane needs of a row of x for sixteen positions: channel lane / 4, all that positions 4 t to 4 t + 3 read.
+/// Whole: rows begin at, and are, multiples of four elements, padded by Taps / 2.
+template <class T, int Step, int Taps, bool Whole>
+struct Window {
+  static constexpr int kElements = 3 * Step + Taps, kOfWord = 4 / static_cast<int>(sizeof(T));
+  static constexpr int kEnds = Taps / 2;  ///< elements at either end that may be outside of most rows
+  static constexpr int kLead = Whole ? (4 - Taps / 2 % 4) % 4 : 0;
+  static constexpr int kUnit = Whole ? 4 : kOfWord;
+  static constexpr int kWords = (kLead + kElements + kUnit - 1) / kUnit * kUnit / kOfWord;
+  uint32_t words[kWords];
+
+  __device__ __forceinline__ void load(const unsigned char* at) {
+    if constexpr (Whole) {
+      load_fours<T>(words, at - kLead * int{sizeof(T)});
+    } else {
+      load_row<T>(words, at);
+    }
+  }
+  template <int Ends>
+  __device__ __forceinline__ void clear(int column, int width) {
+    clear_outside<T, kElements, Ends, kLead>(words, column, width);
+  }
+  /// Sums of tap i, from `from` on, += products with rows lane / 4 and lane / 4 + 8 of `y` and channels 2 t and 2 t +
+  /// 1: four of two depths in tile i, or two of one in half of tile i / 2.
+  template <bool Pair, int Tiles>
+  __device__ __forceinline__ void multiply(float (&sums)[Tiles][4], const Left<T, Pair>& y, int from) const {
     if constexpr (sizeof(T) == 2) {
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) device::multiply_halves<T>(sums[i], operand[i], y);
+      for (int tap = 0; tap < Taps; ++tap) {
+        const int i = from + tap;
+        device::multiply_halves<T>(sums[Pair ? i : i / 2], y.high[Pair ? 0 : i % 2],
+                                   {halves(tap), halves(tap + 2 * Step)});
+      }
     } else {
-      device::Tf32Pair b[4];
+      uint32_t low[kWords];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) b[i] = device::split_tf32_unguarded(__uint_as_float(y[i]));
-      float part[kTiles][4];
-      const auto product = [&]<bool First>(std::bool_constant<First>, const auto& of_x, uint32_t b0, uint32_t b1,
+      for (int i = 0; i < kWords; ++i) low[i] = cut_from(words[i]);
+      constexpr int kAtOnce = 4;  // as registers allow
+#pragma unroll
+      for (int first = 0; first < Taps; first += kAtOnce) {
+        float part[kAtOnce][4];
+        const auto product = [&]<bool New>(std::bool_constant<New>, const uint32_t(&a)[4], const auto& of_x,
                                            int eight) {
 #pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          uint32_t a[4];
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            const int tap = tap_of(2 * i + j % 2);
-            a[j] = of_x[tap / Taps][(2 * eight + j / 2) * Step + tap % Taps];
+          for (int i = 0; i < kAtOnce && first + i < Taps; ++i) {
+            const int at = kLead + 2 * eight * Step + first + i;
+            device::multiply_tf32<New>(part[i], a, {of_x[at], of_x[at + Step]});
           }
-          device::multiply_tf32<First>(part[i], a, {b0, b1});
+        };
+        // Small products first: what is cut from sums is cut from small ones.
+        product(std::true_type{}, y.high[0], low, 0);
+        product(std::false_type{}, y.high[1], low, 1);
+        if constexpr (Pair) {
+          product(std::false_type{}, y.low[0], words, 0);
+          product(std::false_type{}, y.low[1], words, 1);
         }
-      };
-      product(std::true_type{}, x_low, b[0].high, b[1].high, 0);
-      product(std::false_type{}, x, b[0].low, b[1].low, 0);
-      product(std::false_type{}, x, b[0].high, b[1].high, 0);
-      product(std::false_type{}, x_low, b[2].high, b[3].high, 1);
-      product(std::false_type{}, x, b[2].low, b[3].low, 1);
-      product(std::false_type{}, x, b[2].high, b[3].high, 1);
+        product(std::false_type{}, y.high[0], words, 0);
+        product(std::false_type{}, y.high[1], words, 1);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
+        for (int j = 0; j < kAtOnce && first + j < Taps; ++j) {
+          const int i = from + first + j;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) sums[i][j] += part[i][j];
+          for (int k = 0; k < (Pair ? 4 : 2); ++k) {
+            if constexpr (Pair) {
+              sums[i][k] += part[j][k];
+            } else {
+              sums[i / 2][i % 2 * 2 + k] += part[j][k] + part[j][k + 2];
+            }
+          }
+        }
       }
     }
   }
 
  private:
-  /// Of an odd number of taps the last counts twice.
-  static __device__ constexpr int tap_of(int i) { return i < Rows * Taps ? i : i - 1; }
+  /// Two positions, from element `at` on.
+  __device__ __forceinline__ uint32_t halves(int at) const {
+    const int first = kLead + at, second = first + Step;
+    return __byte_perm(words[first / 2], words[second / 2],
+                       (first % 2 == 0 ? 0x10u : 0x32u) | (second % 2 == 0 ? 0x5400u : 0x7600u));
+  }
+};
+
+/// Where y lies that goes with each tap of the depth, or -1; `newest` is that of the depth of phase 0, then those
+/// before.
+struct DepthTaps {
+  int at[kMostDepthTaps];
+
+  __device__ __forceinline__ DepthTaps(const Plan& p, int phase, const int (&newest)[kMostDepthTaps])
+      : at{phase == 0 ? newest[0] : -1,
+           p.phases == 1 ? newest[1]
+           : phase == 1  ? newest[0]
+                         : -1,
+           -1} {
+    if (p.phases == 1) at[2] = newest[2];
+    if (p.phases == 2 && phase == 0) at[2] = newest[1];
+    if (phase == 2) at[2] = newest[0];
+  }
 };
 
 /// By the warp that fills both rings: y of a depth before the first unit that it is multiplied with.
@@ -161,14 +232,14 @@ __device__ __forceinline__ void stream_both(const WeightPlan& w, Ring x_ring, Ri
   }
 }
 
-/// Step, Taps: of the width; Taps may be more than there are. Rows: taps of the height of a warp.
-template <class T, int Step, int Taps, int Rows, int Warps>
+/// Step, Taps: of the width; Taps may be more than there are. Rows: taps of the height of a warp. Whole: of Window.
+template <class T, int Step, int Taps, int Rows, int Warps, bool Whole>
 __global__ void __launch_bounds__(Warps * 32, 1)
     weight_kernel(const __grid_constant__ WeightPlan w, const __grid_constant__ WeightArguments<T> arguments) {
-  using R = Run<T, Step, Taps, Rows>;
+  using X = Window<T, Step, Taps, Whole>;
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Ring::Barriers x_barriers, y_barriers;
-  constexpr int kSize = static_cast<int>(sizeof(T)), kSums = kMostDepthTaps * R::kTiles * 4;
+  constexpr int kSize = static_cast<int>(sizeof(T)), kTaps = Rows * Taps, kOfTap = 6, kSums = kTaps * kOfTap;
   const Plan& p = w.x;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int t = lane % 4, g = lane / 4;
@@ -180,6 +251,7 @@ __global__ void __launch_bounds__(Warps * 32, 1)
     x_ring.init(p.users);
     y_ring.init(p.users);
   }
+  if (warp == 0) reinterpret_cast<uint32_t*>(shared)[lane] = 0;  // y of depths that do not exist
   __syncthreads();
   unsigned char* const rings = shared + kWeightMargin;
   if (warp == p.users) {
@@ -194,92 +266,102 @@ __global__ void __launch_bounds__(Warps * 32, 1)
   const unsigned char* const x_lane =
       rings + channel % 4 * p.map.pitch + channel / 4 * p.map.quad_pitch + (p.width.origin + 4 * t * Step) * kSize;
   const unsigned char* const y_lane = rings + p.slots * p.slot_bytes + g * w.y_pitch + 4 * t * kSize;
-
   const int row_bytes = p.height.apart * p.width.source * kSize;
+  const int segments = static_cast<int>(w.by_row.divisor);
 
-  float sums[kMostDepthTaps][R::kTiles][4] = {};
-  Ring y_done = y_ring;  // what is released next
+  float pairs[kTaps][4] = {}, singles[(kTaps + 1) / 2][4] = {};  // of taps 0 and 2, and 1, of the depth
+  Ring y_done = y_ring;                                          // what is released next
+  int run = split;  // the next of the warp, whatever the unit: so all have as many
   for (int index = sharer; index < p.items; index += p.sharers) {
     const Item item(p, index);
+    const int runs = min(p.heights, p.height.result - item.h) * segments;
     const auto first_run =
         static_cast<uint32_t>(((item.image * p.groups + group) * p.channels + channel) * p.depth.source * plane +
                               int64_t{item.row} * p.width.source);
     const auto first_y = static_cast<uint32_t>(((item.image * p.groups + group) * p.results + first_result + g) *
                                                    p.depth.result * y_plane +
                                                item.d * y_plane + item.h * p.width.result);
-    int phase = -1, newest = -1;  // depth of y, of the item
-    int newest_slot = y_ring.slot() - 1;
+    int phase = -1, newest = -1;     // depth of y, of the item
+    int at_newest[] = {-1, -1, -1};  // where y of this depth and those before lies, or -1
     for (int unit = 0; unit < item.units; ++unit) {
       if (++phase == p.phases || unit == 0) {
         phase = 0;
         ++newest;
-        if (++newest_slot == w.y_slots) newest_slot = 0;
         if (newest >= w.live && newest - w.live < item.depths) {
           y_done.release(lane);
           y_done.advance();
         }
+        at_newest[2] = w.live > 2 ? at_newest[1] : -1;
+        at_newest[1] = w.live > 1 ? at_newest[0] : -1;
+        at_newest[0] = -1;
         if (newest < item.depths) {
+          at_newest[0] =
+              y_ring.slot() * w.y_slot_bytes + lead_of(arguments.y, first_y + static_cast<uint32_t>(newest * y_plane));
           y_ring.wait_copied();
           y_ring.advance();
         }
       }
       if (!item.exists(p, unit)) continue;
-      int y_at[kMostDepthTaps];  // where y lies that goes with a tap of the depth, or -1
-#pragma unroll
-      for (int tap = 0; tap < kMostDepthTaps; ++tap) {
-        const int behind = tap == phase ? 0 : tap == phase + p.phases ? 1 : tap == phase + 2 * p.phases ? 2 : -1;
-        const int d = newest - behind, slot = newest_slot - behind;
-        const bool used =
-            behind >= 0 && tap < p.depth.kernel && static_cast<unsigned>(d) < static_cast<unsigned>(item.depths);
-        y_at[tap] = used ? (slot < 0 ? slot + w.y_slots : slot) * w.y_slot_bytes +
-                               lead_of(arguments.y, first_y + static_cast<uint32_t>(d * y_plane))
-                         : -1;
-      }
+      const DepthTaps y_at(p, phase, at_newest);
       x_ring.wait_copied();
       const unsigned char* const x_unit =
           x_lane + x_ring.slot() * p.slot_bytes +
           lead_of(arguments.x, first_run + static_cast<uint32_t>(item.at(p, unit) * plane));
+      const auto go_over = [&]<bool Pair, bool Single>(std::bool_constant<Pair>, std::bool_constant<Single>) {
 #pragma unroll 1
-      for (int run = split; run < w.runs; run += w.splits) {
-        uint32_t segment;
-        const int j = static_cast<int>(w.by_row.divide(static_cast<uint32_t>(run), segment));
-        const int h = item.h + j, column = static_cast<int>(segment) * 16;
-        if (h >= p.height.result) break;
-        const int x_column = column * Step + p.width.origin;
-        const int row = h * p.height.step + p.height.origin + own_row * p.height.apart;
-        const bool beyond = column + 16 > p.width.result;
-        const bool inside = x_column >= 0 && x_column + 15 * Step + Taps <= p.width.source && row >= 0 &&
-                            row + (Rows - 1) * p.height.apart < p.height.source;
-        const unsigned char* const from = x_unit + ((row - item.row) * p.width.source + column * Step) * kSize;
-        R part;
-        if (inside) {
-#pragma unroll
-          for (int r = 0; r < Rows; ++r) load_row<T, false>(part.x[r], from + r * row_bytes, 0, 0);
-        } else {
+        for (; run < runs; run += w.splits) {
+          uint32_t segment;
+          const int j = static_cast<int>(w.by_row.divide(static_cast<uint32_t>(run), segment));
+          const int column = static_cast<int>(segment) * 16, x_column = column * Step + p.width.origin;
+          const int row = (item.h + j) * p.height.step + p.height.origin + own_row * p.height.apart;
+          const auto exists = [&](int r) {
+            return static_cast<unsigned>(row + r * p.height.apart) < static_cast<unsigned>(p.height.source);
+          };
+          if (Rows == 1 && !exists(0)) continue;
+          const unsigned char* const from = x_unit + ((row - item.row) * p.width.source + column * Step) * kSize;
+          X x[Rows];
+          bool far = x_column < -X::kEnds || x_column + 15 * Step + Taps > p.width.source + X::kEnds;
 #pragma unroll
           for (int r = 0; r < Rows; ++r) {
-            const bool exists =
-                static_cast<unsigned>(row + r * p.height.apart) < static_cast<unsigned>(p.height.source);
-            load_row<T, true>(part.x[r], exists ? from + r * row_bytes : x_unit, x_column + 4 * t * Step,
-                              exists ? p.width.source : 0);
+            far |= !exists(r);
+            x[r].load(exists(r) ? from + r * row_bytes : x_unit);
           }
-        }
-        part.prepare();
-        const unsigned char* const y_run = y_lane + (j * p.width.result + column) * kSize;
+          uint32_t y[kMostDepthTaps][kSize];
+          const int y_run = (j * p.width.result + column) * kSize;
 #pragma unroll
-        for (int tap = 0; tap < kMostDepthTaps; ++tap) {
-          if (y_at[tap] < 0) continue;
-          uint32_t y[R::kYWords];
-          if (beyond) {
-            load_row<T, true>(y, y_run + y_at[tap], column + 4 * t, p.width.result);
-          } else if (w.y_whole) {
-            load_whole(y, y_run + y_at[tap]);
-          } else {
-            load_row<T, false>(y, y_run + y_at[tap], 0, 0);
+          for (int tap = 0; tap < kMostDepthTaps; ++tap) {
+            if (!(tap == 1 ? Single : Pair)) continue;
+            const unsigned char* const at = y_at.at[tap] < 0 ? shared : y_lane + y_at.at[tap] + y_run;
+            if (w.y_whole) {
+              load_fours<T>(y[tap], column + 4 * t < p.width.result ? at : shared);
+            } else {
+              load_row<T>(y[tap], at);
+              clear_outside<T, 4, 4, 0>(y[tap], column + 4 * t, p.width.result);
+            }
           }
-          part.multiply(sums[tap], y);
+          const Left<T, true> pair(y[0], y[2]);
+          const Left<T, false> single(y[1], y[1]);
+          if (far) {
+#pragma unroll
+            for (int r = 0; r < Rows; ++r)
+              x[r].template clear<X::kElements>(x_column + 4 * t * Step, exists(r) ? p.width.source : 0);
+          }
+#pragma unroll
+          for (int r = 0; r < Rows; ++r) {
+            x[r].template clear<X::kEnds>(x_column + 4 * t * Step, p.width.source);
+            if constexpr (Pair) x[r].template multiply<true>(pairs, pair, r * Taps);
+            if constexpr (Single) x[r].template multiply<false>(singles, single, r * Taps);
+          }
         }
+      };
+      if (y_at.at[1] < 0) {
+        go_over(std::true_type{}, std::false_type{});
+      } else if ((y_at.at[0] & y_at.at[2]) < 0) {
+        go_over(std::false_type{}, std::true_type{});
+      } else {
+        go_over(std::true_type{}, std::true_type{});
       }
+      run -= runs;
       x_ring.release(lane);
       x_ring.advance();
     }
@@ -293,17 +375,18 @@ __global__ void __launch_bounds__(Warps * 32, 1)
   // [warp][kSums][lane]
   float* const all_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
-  for (int i = 0; i < kSums; ++i)
-    all_sums[(warp * kSums + i) * 32 + lane] = sums[i / (R::kTiles * 4)][i / 4 % R::kTiles][i % 4];
+  for (int i = 0; i < kSums; ++i) {
+    const int tap = i / kOfTap, j = i % kOfTap;
+    all_sums[(warp * kSums + i) * 32 + lane] = j < 4 ? pairs[tap][j] : singles[tap / 2][tap % 2 * 2 + j - 4];
+  }
   device::barrier_sync(1, p.users * 32);
   const int owners = p.users / w.splits, taps = p.depth.kernel * p.height.kernel * p.width.kernel;
   for (int e = static_cast<int>(threadIdx.x); e < owners * kSums * 32; e += p.users * 32) {
     const int of = e / (kSums * 32), place = e % (kSums * 32), from = place % 32, i = place / 32;
-    const int d = i / (R::kTiles * 4), tap = i / 4 % R::kTiles * 2 + i % 4 / 2;
+    const int j = i % kOfTap, d = j < 2 ? 0 : j < 4 ? 2 : 1, tap = i / kOfTap;
     const int row = of % row_groups * Rows + tap / Taps, column = tap % Taps;
-    const int c = of / row_groups * 8 + from / 4, result = from % 4 * 2 + i % 2;
-    if (d >= p.depth.kernel || tap >= Rows * Taps || column >= p.width.kernel || c >= p.channels || result >= results)
-      continue;
+    const int c = of / row_groups * 8 + from % 4 * 2 + j % 2, result = from / 4;
+    if (d >= p.depth.kernel || column >= p.width.kernel || c >= p.channels || result >= results) continue;
     double sum = 0;
     for (int s = 0; s < w.splits; ++s) sum += all_sums[(of * w.splits + s) * (kSums * 32) + place];
     const int64_t weight = ((int64_t{group} * p.results + first_result + result) * p.channels + c) * taps +
@@ -314,14 +397,18 @@ __global__ void __launch_bounds__(Warps * 32, 1)
 
 template <class T>
 void launch_weight(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream) {
-  const auto start = [&](auto kernel) {
-    launch("conv streams backward_weight", kernel, dim3(static_cast<unsigned>(plan.x.blocks)),
-           dim3(static_cast<unsigned>(plan.x.users + 1) * 32), plan.x.shared_bytes, stream, plan, arguments);
+  const auto start = [&]<int Step, int Taps, int Rows, bool Whole>() {
+    launch("conv streams backward_weight",
+           weight_kernel<T, Step, Taps, Rows, weight_warps(Rows, Taps, sizeof(T) == 2), Whole>,
+           dim3(static_cast<unsigned>(plan.x.blocks)), dim3(static_cast<unsigned>(plan.x.users + 1) * 32),
+           plan.x.shared_bytes, stream, plan, arguments);
   };
-  constexpr auto kWarps = [](int rows, int taps) { return weight_warps(rows, taps, sizeof(T) == 2); };
-  if (plan.x.width.step == 3) return start(weight_kernel<T, 3, 5, 1, kWarps(1, 5)>);
-  if (plan.rows == 3) return start(weight_kernel<T, 2, 3, 3, kWarps(3, 3)>);
-  if (plan.width_taps == 3) return start(weight_kernel<T, 2, 3, 1, kWarps(1, 3)>);
-  start(weight_kernel<T, 2, 7, 1, kWarps(1, 7)>);
+  if (plan.x.width.step == 3) return start.template operator()<3, 5, 1, false>();
+  const auto start_as = [&]<int Taps, int Rows>() {
+    plan.x_whole ? start.template operator()<2, Taps, Rows, true>() : start.template operator()<2, Taps, Rows, false>();
+  };
+  if (plan.rows == 3) return start_as.template operator()<3, 3>();
+  if (plan.width_taps == 3) return start_as.template operator()<3, 1>();
+  start_as.template operator()<7, 1>();
 }
 }  // namespace halo::cuda::conv::streams

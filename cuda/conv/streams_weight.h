@@ -10,7 +10,8 @@ inline constexpr int kMostDepthTaps = 3;  ///< backward_weight
 constexpr int weight_warps(int rows, int width_taps, bool half) {
   return half || (rows == 1 && width_taps <= 5) ? 16 : 12;
 }
-inline constexpr int kWeightMargin = 128;  ///< bytes on both sides of the rings that lanes may read in vain
+/// Bytes on both sides of the rings that lanes may read in vain; those in front are zeros.
+inline constexpr int kWeightMargin = 128;
 
 struct WeightPlan {
   Plan x;    ///< and all else
@@ -18,11 +19,11 @@ struct WeightPlan {
   int64_t y_elements;
   int y_pitch, y_slot_bytes, y_slots;  ///< bytes from one result to the next, of a unit
   bool y_whole;                        ///< four positions from a multiple of four on lie in whole vectors
+  bool x_whole;                        ///< the same of all that they read
   int width_taps;                      ///< 3, 5 or 7: those of the width, or more
   int rows;                            ///< taps of the height of a warp
   int splits;                          ///< warps that divide the positions
-  int runs;                            ///< of 16 positions of an item's depth
-  FastDivide by_row;
+  FastDivide by_row;                   ///< runs of 16 positions
 };
 
 template <class T>

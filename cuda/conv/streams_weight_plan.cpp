@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "small_groups_limits.h"
 #include "streams_weight.h"
@@ -10,80 +11,97 @@ using small_groups::device_limits;
 using small_groups::divide_up;
 using small_groups::to_int;
 
-constexpr int64_t kBanks = 128;  // bytes
+constexpr int kBanks = 128;  // bytes
 
-/// Of the time as seen on an H200 (within 20 % of 18 problems): small groups count as much too little.
-constexpr double kShare = 0.65;
+/// Of the time as seen on an H200 (within 20 % of 27 plans): small groups count as much too little.
+constexpr double kShare = 0.8;
 
 int64_t up_to(int64_t least, int64_t rest) { return least + ((rest - least) % kBanks + kBanks) % kBanks; }
 
-/// Passes over shared memory of a load of x: 8 channels, at every fourth position.
-int passes(const ChannelMap& map, int step, int64_t plane_bytes, int size) {
-  int64_t words[32];
-  int count[32] = {}, most = 0;
-  for (int lane = 0; lane < 32; ++lane) {
-    const int channel = lane / 4;
-    words[lane] = (channel % 4 * map.pitch + channel / 4 * map.quad_pitch + channel * plane_bytes % 16 +
-                   int64_t{lane % 4} * 4 * step * size) /
-                  4;
-    if (std::find(words, words + lane, words[lane]) == words + lane) most = std::max(most, ++count[words[lane] % 32]);
-  }
-  return most;
-}
-
-/// Places runs of `bytes` in a slot, where a warp's loads meet most banks; the passes of a load.
-int place(Plan& plan, int64_t bytes, int64_t plane_bytes, int size) {
-  int fewest = 33;
-  Plan trial = plan;
-  for (int bank = 0; bank < kBanks; bank += 16) {
-    for (int quad = 0; quad < kBanks; quad += 16) {
-      place_channels(trial, {.pitch = bank, .quad_pitch = quad}, bytes);
-      const int count = passes(trial.map, plan.width.step, plane_bytes, size);
-      if (count >= fewest) continue;
-      fewest = count;
-      plan.map = trial.map;
-      plan.slot_bytes = trial.slot_bytes;
+/// Passes over shared memory of a load of x by 8 channels, four lanes of each: single words at every fourth position
+/// wherever runs may begin, or whole fours.
+int passes(const ChannelMap& map, const WeightPlan& plan, int64_t plane_bytes, int size) {
+  const int words_of_lane = plan.x_whole ? size : 1, lanes_of_pass = 32 / words_of_lane;
+  int all = 0;
+  for (int lead = 0; lead < (plan.x_whole ? 1 : 16); lead += size) {
+    for (int first = 0; first < 32; first += lanes_of_pass) {
+      std::set<int64_t> words;
+      int count[32] = {}, most = 0;
+      for (int lane = first; lane < first + lanes_of_pass; ++lane) {
+        const int channel = lane / 4;
+        const int64_t at = channel % 4 * map.pitch + channel / 4 * map.quad_pitch +
+                           (lead + channel * plane_bytes) % 16 + lane % 4 * 4 * plan.x.width.step * size;
+        for (int64_t word = at / 4; word < at / 4 + words_of_lane; ++word)
+          if (words.insert(word).second) most = std::max(most, ++count[word % 32]);
+      }
+      all += most;
     }
   }
-  return fewest;
+  return all;
 }
 
-}  // namespace
+/// Modulo kBanks the pitches where a warp's loads meet most banks.
+ChannelMap choose_map(const WeightPlan& plan, int64_t plane_bytes, int size) {
+  constexpr int kApart = 1 << 16;  // channels do not overlap
+  ChannelMap best;
+  int fewest = 0;
+  for (int bank = 0; bank < kBanks; bank += 16) {
+    for (int quad = 0; quad < kBanks; quad += 16) {
+      ChannelMap map{.pitch = kApart + bank, .quad_pitch = 8 * kApart + quad};
+      const int count = passes(map, plan, plane_bytes, size);
+      if (fewest == 0 || count < fewest) fewest = count, best = map;
+    }
+  }
+  return best;
+}
 
-WeightPlan plan_weight(const ConvProblem& problem, int element_size, int alignment) {
-  WeightPlan best{}, plan{};
+/// What warps own; false where there is none.
+bool choose_form(WeightPlan& plan, int size, int alignment) {
   Plan& x = plan.x;
-  const int size = element_size;
-  if (!describe(problem, x) || x.depth.kernel > kMostDepthTaps || x.width.origin < -24) return best;
   const int step = x.width.step, most_taps = step == 2 ? 7 : step == 3 ? 5 : 0;
-  if (x.width.kernel > most_taps) return best;
-  const DeviceTraits limits = device_limits();
-  plan.y_elements = problem.y_numel();
+  if (x.width.kernel > most_taps) return false;
   plan.y_whole = alignment >= 4 * size && x.width.result % 4 == 0;
   plan.width_taps = step == 2 && x.width.kernel <= 3 ? 3 : most_taps;
+  plan.x_whole =
+      step == 2 && alignment >= 4 * size && x.width.source % 4 == 0 && (x.width.origin + plan.width_taps / 2) % 4 == 0;
   plan.rows = plan.width_taps == 3 && x.height.kernel == 3 ? 3 : 1;
-  plan.live = to_int(divide_up(x.depth.kernel, x.phases));
-  plan.y_slots = plan.live + 1;
-  const int chunks = to_int(divide_up(x.channels, 8)), owners = chunks * (x.height.kernel / plan.rows);
-  const int warps = weight_warps(plan.rows, plan.width_taps, size == 2);
-  if (owners >= warps) return best;
-  const int segments = to_int(divide_up(x.width.result, 16));
-  plan.by_row = FastDivide(static_cast<uint32_t>(segments));
+  const int owners = to_int(divide_up(x.channels, 8)) * (x.height.kernel / plan.rows);
+  plan.splits = (weight_warps(plan.rows, plan.width_taps, size == 2) - 1) / owners;
+  x.users = owners * plan.splits;
+  plan.by_row = FastDivide(static_cast<uint32_t>(divide_up(x.width.result, 16)));
+  return x.users > 0;
+}
+
+/// Clocks of a multiprocessor for a unit. A scheduler takes 1.25 an instruction, 7.3 a product of the
+/// tensor cores.
+double work_of(const WeightPlan& plan, int size) {
+  const Plan& x = plan.x;
+  const int pieces = to_int(plan.by_row.divisor);
+  const double pair = x.phases == 1 ? 1 : x.phases == 2 ? 0.5 : 2.0 / x.phases;
+  const double single = x.depth.kernel == 1 ? 0 : 1.0 / x.phases;
+  const int taps = plan.rows * plan.width_taps;
+  const double of_x = plan.rows * (3 * x.width.step + plan.width_taps) * (size == 4 ? 5.0 : 3.75) + 55;
+  const double of_y =
+      size == 4 ? pair * (49 * taps + 30) + single * (34 * taps + 15) : (pair + single) * (10 * taps + 5);
+  return double(x.heights) * pieces * (x.users / plan.splits) * (of_x + of_y) / 3.7;
+}
+
+/// Sets `best` to the plan with the least predicted time, if `plan` has one with less.
+void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, WeightPlan& best) {
+  Plan& x = plan.x;
+  const DeviceTraits limits = device_limits();
   const int64_t blocks = int64_t{x.groups} * x.result_sets;
   const int64_t plane_bytes = int64_t{x.depth.source} * x.height.source * x.width.source * size;
   const int64_t most_sharers = std::max<int64_t>(1, limits.multiprocessors / blocks);
-  const int tiles = (plan.rows * plan.width_taps + 1) / 2;
-  const auto sums = static_cast<std::size_t>((warps - 1) * kMostDepthTaps * tiles * 4 * 32 * 4);
+  const ChannelMap map = choose_map(plan, plane_bytes, size);
+  const int sums_of_lane = plan.rows * plan.width_taps * 6;
+  const auto sums = static_cast<std::size_t>(x.users * sums_of_lane * 32 * 4);
   for (x.heights = 1; x.heights <= std::min(16, x.height.result); ++x.heights) {
-    plan.runs = x.heights * segments;
-    const int64_t most = divide_up(plan.runs, (warps - 1) / owners);  // runs of a warp
-    plan.splits = to_int(divide_up(plan.runs, most));
-    x.users = owners * plan.splits;
     const int64_t rows = std::min<int64_t>(
         x.height.source, (x.heights - 1) * int64_t{x.height.step} + (x.height.kernel - 1) * x.height.apart + 1);
     const int64_t bytes = divide_up(rows * x.width.source * size + 15, 16) * 16;
     if (bytes * x.channels > static_cast<int64_t>(limits.block_memory)) break;
-    const int load = place(x, bytes, plane_bytes, size);
+    place_channels(x, map, bytes);
     plan.y_pitch = to_int(up_to(int64_t{x.heights} * x.width.result * size + 16, 16 * size));
     plan.y_slot_bytes = 8 * plan.y_pitch;
     const int64_t fixed = int64_t{plan.y_slots} * plan.y_slot_bytes + 2 * kWeightMargin;
@@ -93,6 +111,9 @@ WeightPlan plan_weight(const ConvProblem& problem, int element_size, int alignme
     x.shared_bytes = std::max(static_cast<std::size_t>(fixed + int64_t{x.slots} * x.slot_bytes), sums);
     const int64_t height_blocks = divide_up(x.height.result, x.heights);
     x.by_height = FastDivide(static_cast<uint32_t>(height_blocks));
+    const double y_bytes = 8.0 * x.heights * x.width.result * size / x.phases;
+    const double copy = (static_cast<double>(x.channels * rows * x.width.source * size) + y_bytes) / 17.0;
+    const double unit = std::max({copy + 600, work_of(plan, size) + 600, 1300.0});
     int last_depths = 0;
     for (int cuts = 1; cuts <= 32; ++cuts) {
       x.depths = to_int(divide_up(x.depth.result, cuts));
@@ -107,22 +128,23 @@ WeightPlan plan_weight(const ConvProblem& problem, int element_size, int alignme
       const double rounds = static_cast<double>(divide_up(items, x.sharers)) *
                             std::max(1.0, static_cast<double>(blocks) / limits.multiprocessors);
       const double units = (x.depths - 1) * x.phases + x.depth.kernel;
-      const double y_bytes = 8.0 * x.heights * x.width.result * size / x.phases;
-      const double copy = (static_cast<double>(x.channels * rows * x.width.source * size) + y_bytes) / 17.0;
-      const double live = static_cast<double>(x.depth.kernel) / x.phases;
-      const int words = 3 * x.width.step + plan.width_taps;
-      const double of_x = plan.rows * words * (size == 4 ? 3.0 : 1.5) + 30;
-      const double of_y = live * tiles * (size == 4 ? 10 : 5) + 20;
-      const double warp_runs = static_cast<double>(most) * x.users;
-      const double work =
-          warp_runs * std::max((of_x + of_y) * (size == 4 ? 0.88 : 0.58), 1.0 * plan.rows * words * load);
-      const double cycles = rounds * (units * (std::max(copy, work) + 1100) + 3000) + 10000;
-      x.predicted_ms = kShare * cycles / 1.755e6;
+      x.predicted_ms = kShare * (rounds * (units * unit + 3000) + 15000) / 1.755e6;
       if (best.x.blocks != 0 && x.predicted_ms >= best.x.predicted_ms) continue;
       best = plan;
       best.x.blocks = blocks * x.sharers;
     }
   }
+}
+
+}  // namespace
+
+WeightPlan plan_weight(const ConvProblem& problem, int element_size, int alignment) {
+  WeightPlan best{}, plan{};
+  if (!describe(problem, plan.x) || plan.x.depth.kernel > kMostDepthTaps || plan.x.width.origin < -24) return best;
+  plan.y_elements = problem.y_numel();
+  plan.live = to_int(divide_up(plan.x.depth.kernel, plan.x.phases));
+  plan.y_slots = plan.live + 1;
+  if (choose_form(plan, element_size, alignment)) choose_items(problem, element_size, plan, best);
   return best;
 }
 

@@ -77,6 +77,10 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({2, 21, 34, 160}, 24, 3, {5, 6}, {.stride = {2, 3}, .padding = {2, 1}}),
       problem({2, 32, 21, 94}, 16, 2, {3, 5}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}}),
       problem({2, 10, 5, 23, 99}, 20, 2, {2, 4, 2}, {.stride = {1, 2, 2}, .padding = {1, 0, 5}}),
+      // Strided rows of whole vectors, padded by half of the taps, or more; several chunks of channels and results.
+      problem({2, 22, 9, 15, 68}, 26, 2, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+      problem({3, 14, 29, 132}, 20, 2, {3, 3}, {.stride = {1, 2}, .padding = {1, 5}}),
+      problem({2, 32, 25, 96}, 10, 2, {3, 7}, {.stride = {2, 2}, .padding = {1, 3}}),
       // Few taps in several items of a row: those of stride 4 once began at half of 16 bytes of the source.
       problem({3, 16, 4092}, 16, 1, {2}, {.stride = {4}, .padding = {2}, .padding_after = {1}, .dilation = {2}}),
       problem({2, 20, 6, 31, 678}, 9, 1, {2, 3, 3}, {.stride = {2, 5, 5}, .padding = {0, 1, 1}, .dilation = {1, 2, 2}}),
