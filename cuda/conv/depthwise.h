@@ -8,8 +8,9 @@
 
 namespace halo::cuda::conv::depthwise {
 
-template <class T>
-struct MarchParams {
+/// Forward and backward_input.
+template <class T, class Geometry>
+struct SumParams {
   const T* source = nullptr;
   const T* weight = nullptr;  ///< [channels, taps]
   const T* bias = nullptr;    ///< [channels], or null
@@ -18,8 +19,11 @@ struct MarchParams {
   Activation activation;
   FastDivide channels;    ///< of the result
   FastDivide multiplier;  ///< result channels a source channel feeds
-  MarchGeometry geometry;
+  Geometry geometry;
 };
+
+template <class T>
+using MarchParams = SumParams<T, MarchGeometry>;
 
 template <class T>
 struct MarchWeightParams {

@@ -37,17 +37,7 @@ struct ColumnGeometry {
 };
 
 template <class T>
-struct ColumnParams {
-  const T* source = nullptr;
-  const T* weight = nullptr;  ///< [channels, taps]
-  const T* bias = nullptr;    ///< [channels], or null
-  T* result = nullptr;
-  bool flip = false;  ///< backward_input: taps in reverse order
-  Activation activation;
-  FastDivide channels;    ///< of the result
-  FastDivide multiplier;  ///< result channels a source channel feeds
-  ColumnGeometry geometry;
-};
+using ColumnParams = SumParams<T, ColumnGeometry>;
 
 template <class T>
 struct ColumnWeightParams {

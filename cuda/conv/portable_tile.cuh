@@ -1,8 +1,8 @@
 // The inner product of the portable engine: mma.sync on fragments in registers, float32-accurate or TF32.
-// PTX ISA, "mma.m16n8k8 with .tf32".
 #pragma once
 
 #include "../device/async_copy.cuh"
+#include "../device/mma.cuh"
 #include "../device/tf32_split.cuh"
 #include "portable.h"
 
@@ -18,13 +18,6 @@ struct PortableTile {
   static constexpr int kRows = kShape.rows(), kColumns = kShape.columns();
   static_assert(kShape.warps_m * kShape.warps_n * 32 == kPortableThreads);
 };
-
-/// c += a * b of 16 x 8 x 8.
-__device__ __forceinline__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 
 /// Fragments of one k8 step of a warp, as PTX numbers them: thread 4g + t has rows g and g + 8 (columns g) and depths t
 /// and t + 4.
@@ -73,11 +66,11 @@ struct PortableSums {
         const uint32_t b_high[2]{first.high, second.high}, b_low[2]{first.low, second.low};
         float part[kM][4] = {};
 #pragma unroll
-        for (int m = 0; m < kM; ++m) mma_tf32(part[m], low[m], b_high);
+        for (int m = 0; m < kM; ++m) device::multiply_tf32<false>(part[m], low[m], b_high);
 #pragma unroll
-        for (int m = 0; m < kM; ++m) mma_tf32(part[m], high[m], b_low);
+        for (int m = 0; m < kM; ++m) device::multiply_tf32<false>(part[m], high[m], b_low);
 #pragma unroll
-        for (int m = 0; m < kM; ++m) mma_tf32(part[m], high[m], b_high);
+        for (int m = 0; m < kM; ++m) device::multiply_tf32<false>(part[m], high[m], b_high);
 #pragma unroll
         for (int m = 0; m < kM; ++m)
 #pragma unroll
@@ -85,7 +78,7 @@ struct PortableSums {
       } else {
         const uint32_t b[2]{device::round_tf32_by_cut(f.b[n][0]), device::round_tf32_by_cut(f.b[n][1])};
 #pragma unroll
-        for (int m = 0; m < kM; ++m) mma_tf32(at[m][n], high[m], b);
+        for (int m = 0; m < kM; ++m) device::multiply_tf32<false>(at[m][n], high[m], b);
       }
     }
   }
