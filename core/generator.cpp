@@ -3,9 +3,11 @@
 #include <halo/core/draw_log.h>
 #include <halo/core/error.h>
 #include <halo/core/generator.h>
+#include <halo/core/half_uniform.h>
 #include <halo/core/parallel.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace halo {
@@ -90,6 +92,13 @@ Tensor rand(const Shape& shape, const TensorOptions& options, Generator& generat
   if (options.device.is_cuda()) return cuda::random(cuda::Distribution::Uniform, state, shape, options);
   if (options.dtype == DType::Float64) {
     return filled(shape, options, [state](uint64_t i) { return random_uniform64(state, i); });
+  }
+  if (is_half(options.dtype)) {
+    const uint32_t kept = options.dtype == DType::BFloat16 ? 0xffff0000u : 0xffffe000u;  // of a float32's bits
+    return filled(shape, options, [=](uint64_t i) {
+      const float uniform = uniform16_of(philox(state, i / 8), static_cast<int>(i % 8));
+      return std::bit_cast<float>(std::bit_cast<uint32_t>(uniform) & kept);
+    });
   }
   return filled(shape, options, [state](uint64_t i) { return random_uniform(state, i); });
 }

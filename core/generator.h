@@ -33,7 +33,7 @@ Generator& default_generator();
 /// Seeds the default generator.
 void manual_seed(uint64_t seed);
 
-/// Uniform in [0, 1): 24 random bits for float32, 53 for float64. Floating dtypes.
+/// Uniform in [0, 1): 24 random bits for float32, 53 for float64; half types 16, rounded down. Floating dtypes.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, Generator& generator = default_generator());
 /// Standard normal. Floating dtypes.
 Tensor randn(const Shape& shape, const TensorOptions& options = {}, Generator& generator = default_generator());

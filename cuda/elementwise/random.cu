@@ -1,7 +1,10 @@
 // Random tensors and dropout: element i uses core/philox.h's draw i, as on the CPU.
 #include <halo/core/cuda_backend.h>
+#include <halo/core/half_uniform.h>
 #include <halo/core/view.h>
 #include <halo/ops/dropout_backend.h>
+
+#include <cstring>
 
 #include "../device/convert.cuh"
 #include "../device/map.cuh"
@@ -10,20 +13,41 @@
 namespace halo::cuda {
 namespace {
 
+/// Two numbers of a half type in a word, rounded toward zero.
+template <class T>
+__device__ __forceinline__ uint32_t pack_toward_zero(float low, float high) {
+  uint32_t word;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm("cvt.rz.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+}
+
 /// Random numbers of type T from the draws of one Philox block, kDraws of them, and how many blocks a thread works at:
 /// several have the schedule of the keys in common.
 template <class T>
 struct Uniform {
-  static constexpr int kDraws = sizeof(T) == 8 ? 2 : 4, kBlocks = 4;
+  static constexpr int kDraws = kWide<T>, kBlocks = 4;
   PhiloxState state;
   __device__ Pack<T, kDraws> operator()(const PhiloxBlock& b) const {
     Pack<T, kDraws> pack;
+    if constexpr (sizeof(T) == 2) {
+      uint32_t words[kDraws / 2];
 #pragma unroll
-    for (int k = 0; k < kDraws; ++k) {
-      if constexpr (sizeof(T) == 8) {
-        pack.at[k] = uniform64_of(b, k);
-      } else {
-        pack.at[k] = device::convert<T>(uniform_of(b.v[k]));
+      for (int k = 0; k < kDraws / 2; ++k) {
+        words[k] = pack_toward_zero<T>(uniform16_of(b, 2 * k), uniform16_of(b, 2 * k + 1));
+      }
+      memcpy(pack.at, words, sizeof(words));
+    } else {
+#pragma unroll
+      for (int k = 0; k < kDraws; ++k) {
+        if constexpr (sizeof(T) == 8) {
+          pack.at[k] = uniform64_of(b, k);
+        } else {
+          pack.at[k] = uniform_of(b.v[k]);
+        }
       }
     }
     return pack;

@@ -1,6 +1,9 @@
-// A block takes a chunk of the index, sorts it (stably) in shared memory, and adds up what goes to each place; the
-// chunks' sums are added by reduce/partials.h. Every row of g is read once and nearly in order.
+// A thread has a few neighbouring columns of every place in shared memory of its own, adds the rows of g to them as
+// they come, and a block adds up its threads; the blocks' sums are added by reduce/partials.h. Every row of g is read
+// once and in order.
 #include <halo/core/dtype.h>
+
+#include <algorithm>
 
 #include "../device/number.cuh"
 #include "../device/widen.cuh"
@@ -12,126 +15,77 @@
 namespace halo::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarp = 32, kChunk = 1024, kSlices = kChunk / kWarp, kMostPlaces = 32;
+constexpr int kLanes = 32, kMostThreads = 256, kMostPlaces = 32;
+constexpr int kAhead = 16;  ///< rows on their way to a thread
 
-/// A chunk's elements by place, in order.
-struct Order {
-  int starts[kMostPlaces + 1];
-  uint16_t at[kChunk];
-  uint16_t counts[kSlices][kMostPlaces];  ///< of a warp's 32 elements; then of those before it
+/// A thread's sums of one place: as many as a pack has elements, in two halves so that a warp's accesses meet no bank
+/// twice.
+template <class T>
+struct PlaceSums {
+  using Sum = std::conditional_t<sizeof(T) == 2, float, double>;
+  static constexpr int kHalf = kWide<T> / 2;
+  using Half = Pack<Sum, kHalf>;
+  static_assert(sizeof(Half) == 16);
+  static constexpr int kBytes = 2 * sizeof(Half);
 };
 
-/// All threads of the block call it.
-__device__ __forceinline__ void sort_chunk(const int64_t* index, int count, int places, Order& order) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
-  constexpr int kEach = kChunk / kThreads;
-  for (int i = thread; i < kSlices * kMostPlaces; i += kThreads) order.counts[i / kMostPlaces][i % kMostPlaces] = 0;
-  __syncthreads();
-  int place[kEach], rank[kEach];
+/// partial: [chunks, places, inner]. Groups of `lanes` threads, a power of two, take the rows of a chunk in turn, one
+/// group beside the other; blocks of one chunk, its slabs, each have `lanes` packs of the rows.
+template <class T, class Sum = typename PlaceSums<T>::Sum>
+__global__ void __launch_bounds__(kMostThreads)
+    sum_places_kernel(const T* g, const int64_t* index, int64_t chosen, int64_t chunk, int places, int packs, int lanes,
+                      int slabs, Sum* partial) {
+  using Half = typename PlaceSums<T>::Half;
+  constexpr int kHalf = PlaceSums<T>::kHalf;
+  extern __shared__ __align__(16) unsigned char shared[];
+  auto* const sums = reinterpret_cast<Half*>(shared);  // [place][half][thread], and a place for what goes nowhere
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int lane = thread % lanes, group = thread / lanes, groups = threads / lanes;
+  for (int i = 0; i < 2 * (places + 1); ++i) sums[i * threads + thread] = Half{};
+  const int64_t number = blockIdx.x / slabs, first = number * chunk + group;
+  const int count =
+      static_cast<int>((min((number + 1) * chunk, chosen) - first + groups - 1) / groups);  // of the group
+  const int column = static_cast<int>(blockIdx.x % slabs) * lanes + lane;
+  const auto* const from = reinterpret_cast<const int4*>(g) + first * packs + min(column, packs - 1);
+  const int64_t step = int64_t{groups} * packs;
+  int4 ahead[kAhead];
+  int64_t place[kAhead];
+  const auto fetch = [&](int u, int j) {  // always something that exists: no load waits for a test
+    const int at = min(j, count - 1);
+    ahead[u] = from[at * step];
+    place[u] = index[first + at * groups];
+  };
 #pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const int slice = warp * kEach + e, i = slice * kWarp + lane;
-    const int64_t v = i < count ? index[i] : -1;
-    place[e] = v < 0 || v >= places ? -1 : static_cast<int>(v);
-    const unsigned same = __match_any_sync(~0u, place[e]);
-    rank[e] = __popc(same & ((1u << lane) - 1));
-    if (place[e] >= 0 && rank[e] == 0) order.counts[slice][place[e]] = static_cast<uint16_t>(__popc(same));
+  for (int u = 0; u < kAhead && count > 0; ++u) fetch(u, u);
+  for (int begin = 0; begin < count; begin += kAhead) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const bool counts = begin + u < count && static_cast<uint64_t>(place[u]) < static_cast<uint64_t>(places);
+      Half* const at = sums + (counts ? static_cast<int>(place[u]) : places) * 2 * threads + thread;
+      const auto wide = device::widen(*reinterpret_cast<const Pack<T, kWide<T>>*>(&ahead[u]));
+      Half low = at[0], high = at[threads];
+#pragma unroll
+      for (int k = 0; k < kHalf; ++k) {
+        low.at[k] += static_cast<Sum>(wide.at[k]);
+        high.at[k] += static_cast<Sum>(wide.at[kHalf + k]);
+      }
+      at[0] = low;
+      at[threads] = high;
+      fetch(u, begin + kAhead + u);
+    }
   }
   __syncthreads();
-  if (warp == 0) {  // a lane a place
-    int all = 0;
-    for (int slice = 0; slice < kSlices; ++slice) {
-      const int here = order.counts[slice][lane];
-      order.counts[slice][lane] = static_cast<uint16_t>(all);
-      all += here;
+  auto* const out = reinterpret_cast<Half*>(partial) + number * places * packs * 2;
+  for (int i = thread; i < places * 2 * lanes; i += threads) {
+    const int half = i % 2, of = i / 2 % lanes, at = i / 2 / lanes;
+    const int to = static_cast<int>(blockIdx.x % slabs) * lanes + of;
+    Half total{};
+    for (int other = 0; other < groups; ++other) {
+      const Half sum = sums[(at * 2 + half) * threads + other * lanes + of];
+#pragma unroll
+      for (int k = 0; k < kHalf; ++k) total.at[k] += sum.at[k];
     }
-    int before = all;
-#pragma unroll
-    for (int step = 1; step < kWarp; step *= 2) {
-      const int other = __shfl_up_sync(~0u, before, step);
-      if (lane >= step) before += other;
-    }
-    order.starts[lane + 1] = before;
-    if (lane == 0) order.starts[0] = 0;
-  }
-  __syncthreads();
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const int slice = warp * kEach + e;
-    if (place[e] < 0) continue;
-    order.at[order.starts[place[e]] + order.counts[slice][place[e]] + rank[e]] =
-        static_cast<uint16_t>(slice * kWarp + lane);
-  }
-  __syncthreads();
-}
-
-/// partial: [chunks, places, inner]. `lanes` threads, a power of two, work on a row, a group; each group has its share
-/// of the sorted chunk, wherever a place's run begins, and many rows on their way.
-template <class T, class Sum>
-__global__ void __launch_bounds__(kThreads, 2) sum_chunks_kernel(const T* g, const int64_t* index, int64_t chosen,
-                                                                 int places, int packs, int lanes, Sum* partial) {
-  constexpr int kSize = kWide<T>, kBatch = 16;
-  using Packed = Pack<T, kSize>;
-  using Sums = Pack<Sum, kSize>;
-  __shared__ Order order;
-  __shared__ Sums carried[kThreads];  ///< what a group has of the run that it begins in the middle of
-  __shared__ int carried_place[kThreads];
-  const int64_t first = int64_t{blockIdx.x} * kChunk;
-  sort_chunk(index + first, static_cast<int>(min(int64_t{kChunk}, chosen - first)), places, order);
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % lanes, group = thread / lanes;
-  const int groups = kThreads / lanes, count = order.starts[places];
-  const int begin = count * group / groups, end = count * (group + 1) / groups;
-  int first_place = 0;
-  while (begin < end && order.starts[first_place + 1] <= begin) ++first_place;
-  const bool carries = begin < end && order.starts[first_place] < begin;
-  const auto* const rows = reinterpret_cast<const Packed*>(g) + first * packs;
-  auto* const out = reinterpret_cast<Sums*>(partial) + int64_t{blockIdx.x} * places * packs;
-  for (int column = lane; column - lane < packs; column += lanes) {
-    const bool there = column < packs;
-    int place = first_place;
-    Sums sum{};
-    const auto finish_run = [&] {
-      if (carries && place == first_place) {
-        carried[thread] = sum;
-      } else if (there) {
-        out[place * packs + column] = sum;
-      }
-    };
-    __syncthreads();  // the last column's may still be read
-    if (lane == 0) carried_place[group] = carries ? first_place : -1;
-    for (int j = begin; j < end; j += kBatch) {
-      Packed batch[kBatch];
-#pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        batch[u] = rows[int64_t{order.at[min(j + u, end - 1)]} * packs + min(column, packs - 1)];
-      }
-#pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        if (j + u >= end) continue;
-        while (j + u >= order.starts[place + 1]) {  // places without elements are 0
-          finish_run();
-          sum = Sums{};
-          ++place;
-        }
-        const auto wide = device::widen(batch[u]);
-#pragma unroll
-        for (int k = 0; k < kSize; ++k) sum.at[k] += static_cast<Sum>(wide.at[k]);
-      }
-    }
-    const bool owns = begin < end && !(carries && place == first_place);
-    if (begin < end && !owns) finish_run();
-    __syncthreads();
-    if (owns) {
-      for (int other = group + 1; other < groups; ++other) {
-        if (carried_place[other] != place) continue;
-#pragma unroll
-        for (int k = 0; k < kSize; ++k) sum.at[k] += carried[other * lanes + lane].at[k];
-      }
-      finish_run();
-    }
-    for (int p = group; there && p < places; p += groups) {
-      if (order.starts[p] == order.starts[p + 1]) out[p * packs + column] = Sums{};
-    }
+    if (to < packs) out[(int64_t{at} * packs + to) * 2 + half] = total;
   }
 }
 
@@ -139,23 +93,34 @@ __global__ void __launch_bounds__(kThreads, 2) sum_chunks_kernel(const T* g, con
 
 bool sum_few_places(const char* op, const Tensor& g, const Tensor& index, const Tensor& y) {
   const int64_t places = y.size(0), inner = y.numel() / places, chosen = index.numel();
-  constexpr int64_t kWorthwhile = 16 * kChunk;
+  constexpr int64_t kWorthwhile = 16384;
   if (places > kMostPlaces || chosen < kWorthwhile) return false;
   if (!is_half(y.dtype()) && y.dtype() != DType::Float32) return false;
   bool done = false;
   dispatch_floating(op, y.dtype(), [&]<class T>(std::type_identity<T>) {
     if constexpr (sizeof(T) <= 4) {
       if (inner % kWide<T> != 0 || inner > INT32_MAX || !is_aligned<T, kWide<T>>(g.data<T>())) return;
-      using Sum = std::conditional_t<sizeof(T) == 2, float, double>;  // of a chunk
-      const int64_t chunks = (chosen + kChunk - 1) / kChunk;
+      using Sum = typename PlaceSums<T>::Sum;
       const int packs = static_cast<int>(inner / kWide<T>);
       int lanes = 1;
-      while (lanes < kThreads && lanes < packs) lanes *= 2;
+      while (lanes < kLanes && lanes < packs) lanes *= 2;
+      // As many threads as have room in any GPU's shared memory, and rows for two blocks a multiprocessor; sums of
+      // half types are float32, so that a thread adds no more than kMostRows.
+      constexpr int64_t kShared = 96 << 10, kBlocks = 264, kMostRows = 1024;
+      const int64_t room = (places + 1) * PlaceSums<T>::kBytes;
+      const int64_t threads = std::min<int64_t>(kShared / room / kLanes * kLanes, kMostThreads);
+      const int64_t slabs = (packs + lanes - 1) / lanes;
+      const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+      const int64_t chunk =
+          std::min(divide_up(chosen, std::max<int64_t>(kBlocks / slabs, 1)), kMostRows * (threads / lanes));
+      const int64_t chunks = divide_up(chosen, chunk);
+      if (chunks * slabs > INT32_MAX) return;
       const Tensor partial =
           empty({chunks, y.numel()}, {.dtype = sizeof(T) == 2 ? DType::Float32 : DType::Float64, .device = y.device()});
       const DeviceScope scope(y.device());
-      launch(op, sum_chunks_kernel<T, Sum>, static_cast<unsigned>(chunks), kThreads, 0, scope.stream(), g.data<T>(),
-             index.data<int64_t>(), chosen, static_cast<int>(places), packs, lanes, partial.data<Sum>());
+      launch(op, sum_places_kernel<T>, static_cast<unsigned>(chunks * slabs), static_cast<unsigned>(threads),
+             static_cast<std::size_t>(room * threads), scope.stream(), g.data<T>(), index.data<int64_t>(), chosen,
+             chunk, static_cast<int>(places), packs, lanes, static_cast<int>(slabs), partial.data<Sum>());
       sum_partials(op, partial.data<Sum>(), chunks, y.numel(), y.numel(), y.data<T>(), scope.stream());
       done = true;
     }

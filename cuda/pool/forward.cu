@@ -41,13 +41,13 @@ struct Largest {
 };
 
 constexpr int kThreads = 256;
-constexpr int kMarch = 3;  // outputs of a thread, one below the other: finding a place costs divisions
 
 /// How blocks cut planes: so many rows of outputs, of one plane unless it fits whole.
 struct ForwardTiling {
   static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;
-  int planes = 1, rows, groups;  ///< groups of kMarch rows in a tile
-  int64_t staged, outputs;       ///< inputs and outputs of a tile, at most
+  int planes = 1, rows;
+  int groups, each;         ///< a thread has up to `each` rows of a column, of which there are so many groups
+  int64_t staged, outputs;  ///< inputs and outputs of a tile, at most
   FastDivide by_columns, by_groups;
   Divide row_tiles;
   int64_t blocks;
@@ -62,7 +62,11 @@ struct ForwardTiling {
       if (planes > 1) staged = int64_t{planes} * p.inputs();
     }
     outputs = int64_t{planes} * rows * p.width.output;
-    groups = (rows + kMarch - 1) / kMarch;
+    // One round of the threads or two: finding a place costs divisions.
+    const int64_t across = int64_t{planes} * p.width.output, threads = across <= kThreads / 2 ? kThreads : 2 * kThreads;
+    groups = static_cast<int>(std::clamp<int64_t>(threads / across, 1, rows));
+    each = (rows + groups - 1) / groups;
+    groups = (rows + each - 1) / each;
     by_columns = FastDivide(static_cast<uint32_t>(p.width.output));
     by_groups = FastDivide(static_cast<uint32_t>(groups));
     const int64_t down = (a.output + rows - 1) / rows;
@@ -204,32 +208,35 @@ __global__ void __launch_bounds__(kThreads)
     const int plane =
         static_cast<int>(t.by_groups.divide(t.by_columns.divide(static_cast<uint32_t>(unit), column), group));
     const T* const from = in + plane * p.inputs() - top * p.width.input;
-    const int left = p.width.start(static_cast<int>(column)), begin = first_row + static_cast<int>(group) * kMarch;
+    const int left = p.width.start(static_cast<int>(column)), begin = first_row + static_cast<int>(group) * t.each;
+    const int end = min(begin + t.each, end_row);
     const int out = plane * p.outputs() - first_row * p.width.output + static_cast<int>(column);
+    int inside = end, inside_end = end;  // rows whose windows are whole: a thread marches down these
     if constexpr (kTaps > 0) {
-      const int last = min(begin + kMarch, end_row) - 1;
-      if (left >= 0 && left + kTaps <= p.width.input && p.height.start(begin) >= 0 &&
-          p.height.start(last) + kTaps <= p.height.input) {
+      if (left >= 0 && left + kTaps <= p.width.input) {
+        inside = max(begin, (p.height.before + kStride - 1) / kStride);
+        inside_end = min(end, (p.height.input + p.height.before - kTaps + kStride) / kStride);
+      }
+      if (inside < inside_end) {
         constexpr int kKept = kTaps > kStride ? kTaps - kStride : 0;
         typename F::Row rows[kTaps];
-        const T* at = from + p.height.start(begin) * p.width.input + left;
+        const T* at = from + p.height.start(inside) * p.width.input + left;
 #pragma unroll
         for (int r = 0; r < kKept; ++r, at += p.width.input) rows[r] = F::template row<kTaps>(at);
-#pragma unroll
-        for (int k = 0; k < kMarch; ++k) {
-          if (begin + k > last) break;
+#pragma unroll 3
+        for (int row = inside; row < inside_end; ++row) {
 #pragma unroll
           for (int r = kKept; r < kTaps; ++r, at += p.width.input) rows[r] = F::template row<kTaps>(at);
-          image.write(p, p.height.start(begin + k), left, rows, out + (begin + k) * p.width.output);
+          image.write(p, p.height.start(row), left, rows, out + row * p.width.output);
 #pragma unroll
           for (int r = 0; r < kKept; ++r) rows[r] = rows[r + kStride];
         }
-        continue;
       }
     }
 #pragma unroll 1
-    for (int row = begin; row < min(begin + kMarch, end_row); ++row) {
-      image.write(p, p.height.start(row), left, from, out + row * p.width.output);
+    for (int row = begin; row < end; ++row) {
+      if (row == inside) row = max(inside, inside_end);
+      if (row < end) image.write(p, p.height.start(row), left, from, out + row * p.width.output);
     }
   }
   __syncthreads();

@@ -38,6 +38,25 @@ TEST(Generator, Moments) {
   EXPECT_LT(*std::max_element(u.begin(), u.end()), 1.0);
 }
 
+/// Half types have 16 random bits, rounded down: rounded to nearest, one of 512 numbers of bfloat16 was 1.
+TEST(Generator, UniformHalvesAreBelowOne) {
+  for (DType dtype : {bfloat16, float16}) {
+    Generator g(3);
+    const auto u = rand({200003}, {.dtype = dtype}, g).to_vector<double>();
+    const double digits = dtype == bfloat16 ? 0x1p8 : 0x1p11;
+    EXPECT_EQ(*std::max_element(u.begin(), u.end()), 1 - 1 / digits);
+    double mean = 0;
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      mean += u[i];
+      const PhiloxBlock block = philox({3, 0}, i / 8);
+      const double exact = (block.v[i % 8 / 2] >> (i % 2 * 16) & 0xffff) * 0x1p-16;
+      ASSERT_LE(u[i], exact);
+      ASSERT_GE(u[i] * (1 + 2 / digits), exact);
+    }
+    EXPECT_NEAR(mean / static_cast<double>(u.size()), 0.5 - 1 / (3 * digits), 0.002);
+  }
+}
+
 TEST(Generator, PermutationHoldsEachOnce) {
   auto p = randperm(1009).to_vector<int64_t>();
   EXPECT_FALSE(std::is_sorted(p.begin(), p.end()));

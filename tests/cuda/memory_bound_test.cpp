@@ -132,7 +132,7 @@ TEST_F(Gpu, ColumnsAndTables) {
   }
 }
 
-// Up to 32 places a block sorts its part of the index itself; rows of 3 are not whole packs.
+// Up to 32 places go by sums in shared memory; rows of 3 are not whole packs.
 TEST_F(Gpu, SumsByIndexOfFewPlaces) {
   constexpr int64_t kCount = 16387;
   for (int64_t places : {1, 5, 32, 33}) {
