@@ -1,7 +1,7 @@
-// Causal depthwise convolution with a carried state. Long rows: causal_conv1d_tile.cuh for two to four taps, else
-// causal_conv1d_wide.cuh. Short rows, such as the steps of decoding, and a reach of thousands of positions: a thread an
-// element, sums over the taps in the same order, weight gradients as folds over batch and time
-// (reduce/fold_runs.cuh).
+// Causal depthwise convolution with a carried state. Long rows: causal_conv1d_tile.cuh for two to four taps (half types
+// causal_conv1d_packs.cu, where rows are whole packs), else causal_conv1d_wide.cuh. Short rows, such as the steps of
+// decoding, and a reach of thousands of positions: a thread an element, sums over the taps in the same order, weight
+// gradients as folds over batch and time (reduce/fold_runs.cuh).
 #include <halo/core/copy.h>
 #include <halo/ops/backend.h>
 #include <halo/ops/causal_conv1d_backend.h>
@@ -12,6 +12,7 @@
 #include "../device/map.cuh"
 #include "../reduce/fold_runs.cuh"
 #include "../runtime/data.h"
+#include "causal_conv1d_packs.h"
 #include "causal_conv1d_wide.cuh"
 
 namespace halo::cuda {
@@ -231,16 +232,6 @@ causal::TileParams<T> tile_params(const CausalConv1dProblem& p, const CausalConv
   return tile;
 }
 
-/// Calls f with the number of taps as a constant: 2, 3, 4.
-template <class F>
-void with_few_taps(int kernel, F&& f) {
-  switch (kernel) {
-    case 2: return f(std::integral_constant<int, 2>{});
-    case 3: return f(std::integral_constant<int, 3>{});
-    default: return f(std::integral_constant<int, 4>{});
-  }
-}
-
 template <class T>
 void forward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands, const Tensor& y) {
   const DeviceScope scope(y.device());
@@ -254,7 +245,7 @@ void forward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensors
     return launch("causal_conv1d", causal::wide_forward_kernel<T>, blocks, causal::kTileThreads, bytes, scope.stream(),
                   tile);
   }
-  with_few_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
+  causal::with_few_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
     launch("causal_conv1d", causal::forward_kernel<T, K>, blocks, causal::kTileThreads, x_bytes, scope.stream(), tile);
   });
 }
@@ -270,14 +261,12 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
   tile.dx = data_or_null<T>(into.x);
   tile.dstate = data_or_null<T>(into.state);
   if (sizeof(T) < sizeof(float)) tile.up_bytes = static_cast<int>(divide_up(tile.g_bytes, 16) * 32);
-  const bool parameters = into.weight.defined() || into.bias.defined();
-  const int64_t sums = problem.channels * (problem.kernel + 1);
-  const Storage partials(parameters ? static_cast<std::size_t>(sums * tile.splits) * sizeof(double) : 0, device);
-  tile.partials = parameters ? static_cast<double*>(partials.data()) : nullptr;
+  const causal::ParameterSums<T> sums(problem, into, tile.splits, device);
+  tile.partials = sums.partials();
   const dim3 blocks(static_cast<unsigned>(int64_t{tile.splits} * tile.channels));
   const auto boxes = static_cast<std::size_t>(tile.x_bytes + tile.g_bytes + tile.up_bytes) * (tile.turns > 1 ? 2 : 1);
   if (has_few_taps(tile.kernel)) {
-    with_few_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
+    causal::with_few_taps(tile.kernel, [&]<int K>(std::integral_constant<int, K>) {
       launch("causal_conv1d_backward", causal::backward_kernel<T, K>, blocks, causal::kTileThreads, boxes,
              scope.stream(), tile);
     });
@@ -287,11 +276,7 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
     launch("causal_conv1d_backward", causal::wide_backward_kernel<T>, blocks, causal::kTileThreads, bytes,
            scope.stream(), tile);
   }
-  if (!parameters) return;
-  constexpr int kWarps = causal::kTileThreads / 32;
-  launch("causal_conv1d_backward", causal::parameter_kernel<T>,
-         dim3(static_cast<unsigned>((sums + kWarps - 1) / kWarps)), causal::kTileThreads, 0, scope.stream(),
-         tile.partials, sums, tile.kernel, tile.splits, data_or_null<T>(into.weight), data_or_null<T>(into.bias));
+  sums.add("causal_conv1d_backward", scope.stream());
 }
 
 }  // namespace
@@ -305,7 +290,9 @@ void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1
   }
   dispatch_floating("causal_conv1d", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
     const Operands<T> p(problem, operands);
-    if (is_tiled(problem, operands.x.dtype())) {
+    if (causal::goes_by_packs(problem, operands.x.dtype())) {
+      causal::packs_forward(problem, operands, result.y);
+    } else if (is_tiled(problem, operands.x.dtype())) {
       forward_tiled<T>(problem, operands, result.y);
     } else if constexpr (sizeof(T) >= sizeof(float)) {
       generate<true>("causal_conv1d",
@@ -325,6 +312,9 @@ void causal_conv1d_backward(const CausalConv1dProblem& problem, const CausalConv
   if (is_half(operands.x.dtype())) {
     auto results = ops::writes(into);
     if (!tiled) return ops::run_widened(causal_conv1d_backward, problem, operands, grads, results);
+    if (grads.y.defined() && causal::goes_by_packs(problem, operands.x.dtype())) {
+      return causal::packs_backward(problem, operands, grads, into);
+    }
     return dispatch_floating("causal_conv1d_backward", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
       if constexpr (sizeof(T) < sizeof(float)) backward_tiled<T>(problem, operands, grads, into);
     });

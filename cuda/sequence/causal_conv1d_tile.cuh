@@ -3,12 +3,15 @@
 // computes the sums again where the activation needs them, and leaves a partial sum a block for each parameter.
 #pragma once
 
+#include <halo/ops/causal_conv1d_backend.h>
 #include <halo/ops/scalar_math.h>
 
 #include "../conv/ordered_sum.cuh"
 #include "../conv/row_box.cuh"
 #include "../device/number.cuh"
 #include "../device/quick.cuh"
+#include "../launch.h"
+#include "../runtime/data.h"
 
 namespace halo::cuda::causal {
 
@@ -41,7 +44,7 @@ __device__ __forceinline__ void to_slopes(Accumulator<T> (&sums)[N]) {
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     const Accumulator<T> s = sigmoid<T>(sums[j]);
-    sums[j] = s * (1 + sums[j] * (1 - s));
+    sums[j] = fma(sums[j], fma(-s, s, s), s);
   }
 }
 
@@ -353,5 +356,43 @@ __global__ void __launch_bounds__(kTileThreads)
     dweight[channel * kernel + k] = from_accumulator<T>(static_cast<Accumulator<T>>(sum));
   if (k == kernel && dbias != nullptr) dbias[channel] = from_accumulator<T>(static_cast<Accumulator<T>>(sum));
 }
+
+/// Calls f with the number of taps as a constant: 2, 3, 4.
+template <class F>
+void with_few_taps(int kernel, F&& f) {
+  switch (kernel) {
+    case 2: return f(std::integral_constant<int, 2>{});
+    case 3: return f(std::integral_constant<int, 3>{});
+    default: return f(std::integral_constant<int, 4>{});
+  }
+}
+
+/// Room for the partial sums of the parameters' gradients, where they are wanted, and their sums.
+template <class T>
+class ParameterSums {
+ public:
+  /// `splits`: partial sums of each.
+  ParameterSums(const CausalConv1dProblem& p, const CausalConv1dTensors& into, int splits, Device device)
+      : kernel_(static_cast<int>(p.kernel)),
+        splits_(splits),
+        sums_(into.weight.defined() || into.bias.defined() ? p.channels * (p.kernel + 1) : 0),
+        dweight_(data_or_null<T>(into.weight)),
+        dbias_(data_or_null<T>(into.bias)),
+        memory_(static_cast<std::size_t>(sums_ * splits) * sizeof(double), device) {}
+  /// Null where nothing is wanted.
+  double* partials() const { return sums_ > 0 ? static_cast<double*>(memory_.data()) : nullptr; }
+  void add(const char* name, cudaStream_t stream) const {
+    if (sums_ == 0) return;
+    constexpr int64_t kWarps = kTileThreads / 32;
+    launch(name, parameter_kernel<T>, static_cast<unsigned>((sums_ + kWarps - 1) / kWarps), kTileThreads, 0, stream,
+           partials(), sums_, kernel_, splits_, dweight_, dbias_);
+  }
+
+ private:
+  int kernel_, splits_;
+  int64_t sums_;
+  T *dweight_, *dbias_;
+  Storage memory_;
+};
 
 }  // namespace halo::cuda::causal

@@ -1,4 +1,5 @@
 // Rows, sums and transposes of half types: packs of every length, wherever they begin.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/cuda/gpu_testing.h"
@@ -163,6 +164,27 @@ TEST_F(HalfGpu, CausalConvolutionOfLongRows) {
         }
       }
     }
+  }
+}
+
+/// Where no gradient arrives it does not matter that a sum is not finite, in either type.
+TEST_F(HalfGpu, CausalConvolutionOfInfiniteSums) {
+  for (const int64_t length : {264, 9000, 263}) {
+    const Tensor x = randn({2, 3, length}).to(bfloat16), up = randn({2, 3, length}).to(bfloat16);
+    const Tensor weight = randn({3, 4}).to(bfloat16);
+    for (const int64_t at : {int64_t{0}, int64_t{77}, length - 2}) {
+      x.slice(2, at, at + 1).fill_(at == 77 ? -INFINITY : INFINITY);
+      up.slice(2, at, std::min(at + 4, length)).fill_(0);
+    }
+    const auto gradient = [&](DType dtype) {
+      const auto place = [&](const Tensor& t) { return t.to(dtype).to(Device::cuda()); };
+      const Tensor leaf = place(x).detach().requires_grad_();
+      const Tensor y = causal_conv1d(leaf, place(weight), {}, {1, ActivationKind::Silu});
+      return wide(grad({y}, {leaf}, {place(up)})[0]);
+    };
+    const Tensor expected = gradient(float32);
+    EXPECT_TRUE(std::isfinite(sum(expected).item())) << length;
+    EXPECT_TRUE(near(gradient(bfloat16), expected, 1.01 * unit(bfloat16))) << length;
   }
 }
 
