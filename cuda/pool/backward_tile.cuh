@@ -19,7 +19,7 @@ inline int cells_of(const PoolPlaneAxis& a) { return cell_of(a, a.input - 1) - c
 
 /// How blocks cut planes: so many cells of rows, of one plane unless it fits whole.
 struct BackwardTiling {
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 128;
   static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;  ///< of inputs; of all in shared memory
   int planes = 1, cells;                                                ///< of a tile
   int rows;                                                             ///< of inputs, at most

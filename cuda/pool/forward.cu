@@ -8,6 +8,7 @@
 #include "../device/stage_run.cuh"
 #include "../runtime/data.h"
 #include "dispatch.h"
+#include "forward_tile.h"
 #include "plane.h"
 #include "sizes.cuh"
 
@@ -40,51 +41,28 @@ struct Largest {
   __device__ void take(T next, int) { value = device::maximum(value, next); }
 };
 
-constexpr int kThreads = 256;
+constexpr int kThreads = ForwardTiling::kThreads;
 
-/// How blocks cut planes: so many rows of outputs, of one plane unless it fits whole.
-struct ForwardTiling {
-  static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;
-  int planes = 1, rows;
-  int groups, each;         ///< a thread has up to `each` rows of a column, of which there are so many groups
-  int64_t staged, outputs;  ///< inputs and outputs of a tile, at most
-  FastDivide by_columns, by_groups;
-  Divide row_tiles;
-  int64_t blocks;
-
-  ForwardTiling(const PoolPlanes& p, int64_t element) {
-    const PoolPlaneAxis& a = p.height;
-    const int64_t row = std::max<int64_t>(p.width.input * element, 1), most = kBytes / row;
-    rows = static_cast<int>(std::clamp<int64_t>((most - a.kernel) / a.stride + 1, 1, a.output));
-    staged = std::min<int64_t>(int64_t{rows - 1} * a.stride + a.kernel, a.input) * p.width.input;
-    if (rows == a.output) {
-      planes = static_cast<int>(std::clamp<int64_t>(kBytes / element / std::max(p.inputs(), 1), 1, 64));
-      if (planes > 1) staged = int64_t{planes} * p.inputs();
-    }
-    outputs = int64_t{planes} * rows * p.width.output;
-    // One round of the threads or two: finding a place costs divisions.
-    const int64_t across = int64_t{planes} * p.width.output, threads = across <= kThreads / 2 ? kThreads : 2 * kThreads;
-    groups = static_cast<int>(std::clamp<int64_t>(threads / across, 1, rows));
-    each = (rows + groups - 1) / groups;
-    groups = (rows + each - 1) / each;
-    by_columns = FastDivide(static_cast<uint32_t>(p.width.output));
-    by_groups = FastDivide(static_cast<uint32_t>(groups));
-    const int64_t down = (a.output + rows - 1) / rows;
-    blocks = (p.planes + planes - 1) / planes * down;
-    row_tiles = Divide(down, blocks);
-  }
-  bool serves(int64_t element) const {
-    return (staged + outputs) * element + outputs <= kMostBytes && blocks <= INT32_MAX;
-  }
-};
-
-/// visit(value, flat tap) for the inputs of the window at (top, left), in row-major order.
-template <class T, class Visit>
+/// visit(value, flat tap) for the inputs of the window at (top, left), in row-major order. kTaps 0: of any extent.
+template <int kTaps, class T, class Visit>
 __device__ __forceinline__ void each_tap(const PoolPlanes& p, const T* plane, int top, int left, Visit visit) {
-  const int bottom = min(top + p.height.kernel, p.height.input), right = min(left + p.width.kernel, p.width.input);
-  for (int row = max(top, 0); row < bottom; ++row) {
-    for (int column = max(left, 0); column < right; ++column) {
-      visit(to_accumulator(plane[row * p.width.input + column]), (row - top) * p.width.kernel + column - left);
+  if constexpr (kTaps > 0) {
+#pragma unroll
+    for (int r = 0; r < kTaps; ++r) {
+#pragma unroll
+      for (int c = 0; c < kTaps; ++c) {
+        if (static_cast<unsigned>(top + r) < static_cast<unsigned>(p.height.input) &&
+            static_cast<unsigned>(left + c) < static_cast<unsigned>(p.width.input)) {
+          visit(to_accumulator(plane[(top + r) * p.width.input + left + c]), r * kTaps + c);
+        }
+      }
+    }
+  } else {
+    const int bottom = min(top + p.height.kernel, p.height.input), right = min(left + p.width.kernel, p.width.input);
+    for (int row = max(top, 0); row < bottom; ++row) {
+      for (int column = max(left, 0); column < right; ++column) {
+        visit(to_accumulator(plane[row * p.width.input + column]), (row - top) * p.width.kernel + column - left);
+      }
     }
   }
 }
@@ -127,9 +105,10 @@ struct PlaneMax {
     store(best, i);
   }
   /// Of any window.
+  template <int kTaps>
   __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int i) const {
     Row best{-static_cast<Value>(INFINITY), max(-top, 0) * p.width.kernel + max(-left, 0)};
-    each_tap(p, plane, top, left, [&](Value value, int tap) { best.take(value, tap); });
+    each_tap<kTaps>(p, plane, top, left, [&](Value value, int tap) { best.take(value, tap); });
     store(best, i);
   }
 
@@ -175,9 +154,10 @@ struct PlaneAverage {
     for (int r = 1; r < kTaps; ++r) sum += rows[r];
     y[i] = from_accumulator<T>(sum * share);
   }
+  template <int kTaps>
   __device__ __forceinline__ void write(const PoolPlanes& p, int top, int left, const T* plane, int i) const {
     double sum = 0;
-    each_tap(p, plane, top, left, [&](Value value, int) { sum += value; });
+    each_tap<kTaps>(p, plane, top, left, [&](Value value, int) { sum += value; });
     y[i] = from_accumulator<T>(static_cast<Value>(sum / p.divisor(top, left)));
   }
 };
@@ -202,11 +182,20 @@ __global__ void __launch_bounds__(kThreads)
   const F image = f.image(staged + device::staged_bytes<T>(t.staged), begin_output, t.outputs);
   device::copy_async_wait_all();
   __syncthreads();
-  const int units = planes * t.groups * p.width.output;
-  for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += kThreads) {
-    uint32_t column, group;
-    const int plane =
-        static_cast<int>(t.by_groups.divide(t.by_columns.divide(static_cast<uint32_t>(unit), column), group));
+  // Columns whose windows are whole first, so that their warps take no time for the others.
+  const int lines = planes * t.groups, wholes = lines * t.whole, others = lines * (p.width.output - t.whole);
+  const int first_other = (wholes + 31) / 32 * 32;
+  for (int unit = static_cast<int>(threadIdx.x); unit < first_other + others; unit += kThreads) {
+    uint32_t column, group, line;
+    if (unit < first_other) {
+      if (unit >= wholes) continue;
+      line = t.by_whole.divide(static_cast<uint32_t>(unit), column);
+      column += static_cast<uint32_t>(t.first_whole);
+    } else {
+      line = t.by_others.divide(static_cast<uint32_t>(unit - first_other), column);
+      if (static_cast<int>(column) >= t.first_whole) column += static_cast<uint32_t>(t.whole);
+    }
+    const int plane = static_cast<int>(t.by_groups.divide(line, group));
     const T* const from = in + plane * p.inputs() - top * p.width.input;
     const int left = p.width.start(static_cast<int>(column)), begin = first_row + static_cast<int>(group) * t.each;
     const int end = min(begin + t.each, end_row);
@@ -236,7 +225,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (int row = begin; row < end; ++row) {
       if (row == inside) row = max(inside, inside_end);
-      if (row < end) image.write(p, p.height.start(row), left, from, out + row * p.width.output);
+      if (row < end) {
+        image.template write<kTaps>(p, p.height.start(row), left, from, out + row * p.width.output);
+      }
     }
   }
   __syncthreads();

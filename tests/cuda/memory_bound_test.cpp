@@ -46,6 +46,7 @@ TEST_F(Gpu, NormalisationByBlocks) {
 
 TEST_F(Gpu, PoolingOverTiles) {
   const std::vector<std::pair<IntList, MaxPoolOptions>> windows{{{3}, {.stride = 2}},
+                                                                {{3}, {.stride = 2, .padding = 1}},
                                                                 {{3}, {.stride = 1, .padding = 1}},
                                                                 {{2}, {.stride = 2, .ceil_mode = true}},
                                                                 {{3, 2}, {.stride = 2, .padding = 1}},

@@ -1,0 +1,56 @@
+// How blocks cut the planes of pooling's forward.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "../device/divide.h"
+#include "../device/fast_divide.h"
+#include "plane.h"
+
+namespace halo::cuda {
+
+/// How blocks cut planes: so many rows of outputs, of one plane unless it fits whole.
+struct ForwardTiling {
+  static constexpr int kThreads = 256;
+  static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;
+  int planes = 1, rows;
+  int groups, each;         ///< a thread has up to `each` rows of a column, of which there are so many groups
+  int first_whole, whole;   ///< columns of outputs whose windows lie inside
+  int64_t staged, outputs;  ///< inputs and outputs of a tile, at most
+  FastDivide by_whole, by_others, by_groups;
+  Divide row_tiles;
+  int64_t blocks;
+
+  ForwardTiling(const PoolPlanes& p, int64_t element) {
+    const PoolPlaneAxis& a = p.height;
+    const int64_t row = std::max<int64_t>(p.width.input * element, 1), most = kBytes / row;
+    rows = static_cast<int>(std::clamp<int64_t>((most - a.kernel) / a.stride + 1, 1, a.output));
+    staged = std::min<int64_t>(int64_t{rows - 1} * a.stride + a.kernel, a.input) * p.width.input;
+    if (rows == a.output) {
+      planes = static_cast<int>(std::clamp<int64_t>(kBytes / element / std::max(p.inputs(), 1), 1, 64));
+      if (planes > 1) staged = int64_t{planes} * p.inputs();
+    }
+    outputs = int64_t{planes} * rows * p.width.output;
+    // One round of the threads or two: finding a place costs divisions.
+    const int64_t across = int64_t{planes} * p.width.output, threads = across <= kThreads / 2 ? kThreads : 2 * kThreads;
+    groups = static_cast<int>(std::clamp<int64_t>(threads / across, 1, rows));
+    each = (rows + groups - 1) / groups;
+    groups = (rows + each - 1) / each;
+    const PoolPlaneAxis& b = p.width;
+    first_whole = std::min((b.before + b.stride - 1) / b.stride, b.output);
+    const int last = b.input + b.before - b.kernel;  // where a whole window may start, counted from the padding
+    whole = last < 0 ? 0 : std::max(std::min(last / b.stride + 1, b.output) - first_whole, 0);
+    by_whole = FastDivide(static_cast<uint32_t>(std::max(whole, 1)));
+    by_others = FastDivide(static_cast<uint32_t>(std::max(b.output - whole, 1)));
+    by_groups = FastDivide(static_cast<uint32_t>(groups));
+    const int64_t down = (a.output + rows - 1) / rows;
+    blocks = (p.planes + planes - 1) / planes * down;
+    row_tiles = Divide(down, blocks);
+  }
+  bool serves(int64_t element) const {
+    return (staged + outputs) * element + outputs <= kMostBytes && blocks <= INT32_MAX;
+  }
+};
+
+}  // namespace halo::cuda
