@@ -222,32 +222,30 @@ int copy_elements(int64_t width, int alignment) {
 
 HalfWeightGeometry half_weight_geometry(const ConvProblem& p, int alignment) {
   constexpr int64_t kGroup = 8, kBlockRows = 16, kLongRow = 4096, kMostColumns = 1024, kBytes = 72 << 10;
-  const MarchShape shape = march_shape(p);
   const MarchGeometry m = whole_geometry(p, ConvPass::BackwardWeight);
   HalfWeightGeometry g;
-  const bool one_row = shape.march == 1, pieces = one_row && m.result.rows.width >= kLongRow;
+  const bool pieces = m.result.rows.width >= kLongRow;
   const auto fill = [&](HalfWeightGeometry::Side& side, const MarchSide& from, int64_t channels) {
-    side.row_pitch = one_row && !pieces ? from.rows.plane_pitch : from.rows.outer_pitch;
+    side.row_pitch = from.rows.plane_pitch;
     side.plane_pitch = from.rows.plane_pitch;
     side.outer_pitch = from.outer_pitch;
     side.channel_pitch = from.outer_pitch / channels;
-    side.height = one_row && !pieces ? to_int(m.plane_count) : from.rows.outer;
+    side.height = pieces ? 1 : to_int(m.plane_count);
     side.width = from.rows.width;
     side.vector = copy_elements(side.width, alignment);
   };
   fill(g.x, m.source, p.in_channels);
   fill(g.y, m.result, p.out_channels);
   const auto before = [&] { return to_int(divide_up(m.pad_width + kLargest, g.x.vector) * g.x.vector - kLargest); };
-  while (g.x.vector > 1 && before() - m.pad_width + shape.width > kGroup + 1) g.x.vector /= 2;
+  while (g.x.vector > 1 && before() - m.pad_width + p.kernel[2] > kGroup + 1) g.x.vector /= 2;
   if (g.x.vector < 2 || g.y.vector < 2) return g;  // no asynchronous copies of two bytes
   g.pad_columns = before();
-  g.pad_rows = m.pad_march;
   g.shift = g.pad_columns - m.pad_width;
 
   const auto evenly = [](int64_t extent, int64_t most) { return divide_up(extent, divide_up(extent, most)); };
   const int64_t width = g.y.width;
   const auto odd = [](int64_t groups) { return groups + 1 - groups % 2; };
-  const int64_t slices = one_row && !pieces ? m.outer_count : m.plane_count * m.outer_count;
+  const int64_t slices = pieces ? m.plane_count * m.outer_count : m.outer_count;
   if (pieces) {
     const int64_t groups = odd(divide_up(evenly(width, 2 * kLongRow), kGroup * kBlockRows));
     const int64_t elements = kBlockRows * groups * kGroup;
@@ -266,26 +264,23 @@ HalfWeightGeometry half_weight_geometry(const ConvProblem& p, int alignment) {
     g.column_blocks = to_int(groups);
     g.columns = to_int(groups * kGroup);
     int64_t blocks = 8;
-    const auto rows = [&] { return 2 * blocks * kBlockRows + shape.march - 1; };
     const auto enough = [&] {
       const int64_t tiles = divide_up(g.y.height, blocks * kBlockRows) * divide_up(width, g.columns);
       return p.out_channels * slices * tiles >= 132 * 8;
     };
-    while (blocks > 1 && (rows() * g.pitch > kBytes || (blocks - 1) * kBlockRows >= g.y.height || !enough()))
+    while (blocks > 1 &&
+           (2 * blocks * kBlockRows * g.pitch > kBytes || (blocks - 1) * kBlockRows >= g.y.height || !enough()))
       blocks /= 2;
     g.row_blocks = to_int(blocks);
-    g.strip = to_int(blocks * kBlockRows);
-    g.y.rows = g.strip;
-    g.x.rows = g.strip + shape.march - 1;
-    g.x.bytes = g.x.rows * g.pitch;
-    g.y.bytes = g.y.rows * g.pitch;
+    g.strip = g.x.rows = g.y.rows = to_int(blocks * kBlockRows);
+    g.x.bytes = g.y.bytes = g.strip * g.pitch;
   }
   g.y.vectors = to_int(g.column_blocks * kGroup / g.y.vector);
   g.x.vectors = to_int((g.column_blocks + 1) * kGroup / g.x.vector);
   const int64_t column_tiles = divide_up(width, g.columns), strips = divide_up(g.y.height, g.strip);
   g.column_tiles = divider(column_tiles);
   g.strips = divider(strips);
-  g.planes = divider(one_row && !pieces ? 1 : m.plane_count);
+  g.planes = divider(pieces ? m.plane_count : 1);
   g.splits = column_tiles * strips * slices;
   return g;
 }

@@ -79,9 +79,9 @@ struct BandGeometry {
 /// For kernels with one row of taps along the inner axis.
 BandGeometry band_geometry(const ConvProblem& problem, ConvPass pass);
 
-/// backward_weight of half types: a block has a tile of one channel, x and y, as matrices in shared memory whose rows
-/// begin at multiples of 16 bytes: rows of the image; or pieces of one long row; or, where the kernel has one row and
-/// rows are short, those of all slices.
+/// backward_weight of half types, one row of taps: a block has a tile of one channel, x and y, as matrices in shared
+/// memory whose rows begin at multiples of 16 bytes: pieces of one long row or, where rows are short, those of all
+/// slices.
 struct HalfWeightGeometry {
   struct Side {
     int64_t row_pitch = 0;  ///< elements, of the tensor
@@ -99,7 +99,7 @@ struct HalfWeightGeometry {
   int strip = 1, columns = 1;  ///< rows and columns of y from one tile to the next
   int piece = 0;               ///< columns from one row of a matrix to the next, where rows are pieces of one long row
   int shift = 0;               ///< tap k of column c of y reads column c + k + shift of the matrix of x
-  int pad_rows = 0, pad_columns = 0;  ///< row and column 0 of the matrix of x lie so far before those of y
+  int pad_columns = 0;         ///< column 0 of the matrix of x lies so far before that of y
   FastDivide column_tiles, strips, planes;
   int64_t splits = 0;  ///< blocks of a channel; 0: no kernel for this
 };
@@ -111,7 +111,6 @@ HalfWeightGeometry half_weight_geometry(const ConvProblem& problem, int alignmen
 template <class F>
 bool with_march(int march, F&& f) {
   switch (march) {
-    case 1: return f(std::integral_constant<int, 1>{}), true;
     case 3: return f(std::integral_constant<int, 3>{}), true;
     case 5: return f(std::integral_constant<int, 5>{}), true;
     case 7: return f(std::integral_constant<int, 7>{}), true;

@@ -1,9 +1,10 @@
 // Depthwise convolution of half types on the tensor cores, at memory speed.
 //
 // Limits: groups = in_channels, any channel multiplier (backward_input: 1); stride and dilation 1 on every axis with
-// more than one tap; at most 8 taps along the width, 1, 3, 5 or 7 along the height, 1 along the depth; bfloat16,
-// float16; extents below 2^30, fewer than 2^31 blocks. Any padding, width and alignment; backward_weight: even widths
-// of x and y, operands aligned to 4 bytes, at least 8 rows (or one of at least 4096 columns).
+// more than one tap; at most 8 taps along the width; bfloat16, float16; extents below 2^30, fewer than 2^31 blocks.
+// Forward and backward_input: 3, 5 or 7 taps along the height, 1 along the depth, any padding, width and alignment.
+// backward_weight: one row of taps (depthwise_rows.cu has several), even widths of x and y, operands aligned to 4
+// bytes, at least 8 rows (or one of at least 4096 columns).
 #include <algorithm>
 
 #include "algorithms.h"
@@ -20,14 +21,14 @@ constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   if (!is_half(config.dtype) || !problem.is_depthwise() || !march_fits(problem) || problem.kernel[0] > 1) return false;
   const MarchShape shape = march_shape(problem);
-  const bool compiled = with_march(shape.march, [](auto) {});
-  if (!compiled || shape.width > kMostBandWidth || problem.x_numel() == 0 || problem.y_numel() == 0) return false;
+  if (shape.width > kMostBandWidth || problem.x_numel() == 0 || problem.y_numel() == 0) return false;
   if (config.pass == ConvPass::BackwardWeight) {
+    if (shape.march != 1) return false;
     const int64_t splits = half_weight_geometry(problem, config.alignment).splits;
     return splits > 0 && problem.out_channels * splits < kMostBlocks &&
            problem.w_numel() * splits * int64_t{sizeof(double)} <= static_cast<int64_t>(kWorkspaceCap);
   }
-  if (shape.march == 1) return false;  // depthwise.cu is faster on single rows
+  if (!with_march(shape.march, [](auto) {})) return false;  // single rows: depthwise.cu is faster
   if (config.pass == ConvPass::BackwardInput && problem.out_channels != problem.in_channels) return false;
   const MarchGeometry geometry = band_geometry(problem, config.pass).march;
   return geometry.plane_count < kMostBlocks && geometry.tiles < kMostBlocks;
@@ -40,17 +41,12 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 }
 
 /// Seen on an H200: nine tenths of the copy bandwidth. Short rows and small planes fill only part of what a warp
-/// computes at once: 16 rows of kBandColumns results, or the products of 16 rows of a plane.
+/// computes at once: 16 rows of kBandColumns results.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  const bool weight = config.pass == ConvPass::BackwardWeight;
-  const double rate = weight && problem.kernel[2] == 1 ? 3.6e9 : 3.8e9;
-  const double bytes = problem.bytes(size_of(config.dtype)) / rate;
+  const double bytes = problem.bytes(size_of(config.dtype)) / 3.8e9;
+  if (config.pass == ConvPass::BackwardWeight) return 6e-3 + bytes;
   const auto blocks = [](int64_t extent, int64_t of) { return static_cast<double>((extent + of - 1) / of); };
   const double planes = static_cast<double>(problem.batch * problem.out_channels * problem.output[0]);
-  const bool rows_of_taps = march_shape(problem).march > 1;
-  if (weight) {
-    return 6e-3 + bytes + (rows_of_taps ? planes * (3e-6 + 0.28e-6 * static_cast<double>(problem.taps())) : 0);
-  }
   const double row = problem.output[2] > kBandColumns ? 1.3e-7 : 2e-7;
   return 4e-3 +
          std::max(bytes, planes * 16 * blocks(problem.output[1], 16) * blocks(problem.output[2], kBandColumns) * row);
@@ -68,7 +64,7 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
     params.multiplier = static_cast<int>(problem.out_channels_per_group());
     params.width = shape.width;
     params.geometry = half_weight_geometry(problem, config.alignment);
-    launch_half_weight(shape.march, params, stream);
+    launch_half_weight(params, stream);
     return ordered_sum<T>(problem, operands, static_cast<int>(params.geometry.splits), stream);
   }
   BandParams<T> params;

@@ -40,6 +40,6 @@ struct HalfWeightParams {
 };
 
 template <class T>
-void launch_half_weight(int march, const HalfWeightParams<T>& params, cudaStream_t stream);
+void launch_half_weight(const HalfWeightParams<T>& params, cudaStream_t stream);
 
 }  // namespace halo::cuda::conv::depthwise

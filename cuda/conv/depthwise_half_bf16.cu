@@ -4,6 +4,6 @@
 namespace halo::cuda::conv::depthwise {
 
 template void launch_bands(int, const BandParams<BFloat16>&, cudaStream_t);
-template void launch_half_weight(int, const HalfWeightParams<BFloat16>&, cudaStream_t);
+template void launch_half_weight(const HalfWeightParams<BFloat16>&, cudaStream_t);
 
 }  // namespace halo::cuda::conv::depthwise

@@ -4,6 +4,6 @@
 namespace halo::cuda::conv::depthwise {
 
 template void launch_bands(int, const BandParams<Float16>&, cudaStream_t);
-template void launch_half_weight(int, const HalfWeightParams<Float16>&, cudaStream_t);
+template void launch_half_weight(const HalfWeightParams<Float16>&, cudaStream_t);
 
 }  // namespace halo::cuda::conv::depthwise

@@ -84,6 +84,10 @@ inline std::vector<ConvProblem> narrow_problems() {
       // Few taps in several items of a row: those of stride 4 once began at half of 16 bytes of the source.
       problem({3, 16, 4092}, 16, 1, {2}, {.stride = {4}, .padding = {2}, .padding_after = {1}, .dilation = {2}}),
       problem({2, 20, 6, 31, 678}, 9, 1, {2, 3, 3}, {.stride = {2, 5, 5}, .padding = {0, 1, 1}, .dilation = {1, 2, 2}}),
+      // Rows in a ring: several blocks and pieces a slice; several tiles of odd rows; nine taps.
+      problem({2, 2, 301, 37}, 2, 2, {3, 3}, {.padding = {1, 1}}),
+      problem({2, 2, 9, 2051}, 2, 2, {5, 7}, {.padding = {2, 3}}),
+      problem({2, 2, 19, 75}, 2, 2, {3, 9}, {.padding = {0, 4}, .padding_after = {2, 0}}),
   };
 }
 
