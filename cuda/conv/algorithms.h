@@ -22,10 +22,11 @@ extern const Algorithm kStreams;           ///< streams.cu: strided, few channel
 extern const Algorithm kStreamsWeight;     ///< streams_weight.cu: their weight gradients
 extern const Algorithm kStraight;          ///< straight.cu: few channels, one group, straight from global memory
 extern const Algorithm kPointwise;         ///< pointwise.cu: kernels of one tap at memory speed, on Hopper
-extern const Algorithm kFewResults;  ///< few_results.cu: at most 3 channels out of many, kernels of 3 x 3, on Hopper
-extern const Algorithm kFewSources;  ///< few_sources.cu: many channels out of at most 4, half types
-extern const Algorithm kFewTaps;     ///< few_taps.cu: transposed, results of few taps or none, on Hopper
-extern const Algorithm kOnePhase;    ///< one_phase.cu: strided, taps a stride apart
-extern const Algorithm kWidened;     ///< widened.cu: half types by the float32 kernels, on copies
+extern const Algorithm kFewResults;   ///< few_results.cu: at most 3 channels out of many, kernels of 3 x 3, on Hopper
+extern const Algorithm kFewSources;   ///< few_sources.cu: many channels out of at most 4, half types
+extern const Algorithm kFewTaps;      ///< few_taps.cu: transposed, results of few taps or none, on Hopper
+extern const Algorithm kFewTapsRows;  ///< few_taps_rows.cu: the same in 2-D, whose rows in part have none
+extern const Algorithm kOnePhase;     ///< one_phase.cu: strided, taps a stride apart
+extern const Algorithm kWidened;      ///< widened.cu: half types by the float32 kernels, on copies
 
 }  // namespace halo::cuda::conv

@@ -15,11 +15,11 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 22> kAlgorithms{
+constexpr std::array<const Algorithm*, 23> kAlgorithms{
     &kDense,         &kDenseSmall,    &kSpread,           &kDenseWeight,      &kPortable,    &kDepthwise,
     &kDepthwiseHalf, &kDepthwiseRows, &kDepthwiseColumns, &kDepthwiseGeneral, &kSmallGroups, &kPhases,
     &kStraight,      &kStreams,       &kStreamsWeight,    &kPointwise,        &kFewResults,  &kFewSources,
-    &kFewTaps,       &kOnePhase,      &kWidened,          &kDirect,
+    &kFewTaps,       &kFewTapsRows,   &kOnePhase,         &kWidened,          &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.

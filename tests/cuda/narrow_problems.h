@@ -83,6 +83,13 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({2, 32, 25, 96}, 10, 2, {3, 7}, {.stride = {2, 2}, .padding = {1, 3}}),
       // Few taps in several items of a row: those of stride 4 once began at half of 16 bytes of the source.
       problem({3, 16, 4092}, 16, 1, {2}, {.stride = {4}, .padding = {2}, .padding_after = {1}, .dilation = {2}}),
+      // Rows without taps between rows with them: several items a block, each from another boundary; items that begin
+      // before the plane; several rows without taps; sources beside the rows; rows of any length of the source.
+      problem({5, 29, 173, 159}, 8, 1, {3, 3}, {.stride = {5, 5}, .padding = {1, 1}, .dilation = {2, 2}}),
+      problem({2, 20, 30, 259}, 14, 1, {2, 3}, {.stride = {4, 3}, .padding = {1, 2}}),
+      problem({3, 12, 23, 301}, 16, 1, {2, 3}, {.stride = {3, 4}, .padding = {0, 9}, .dilation = {1, 3}}),
+      problem({2, 9, 21, 144}, 16, 1, {1, 2}, {.stride = {2, 2}}),
+      problem({2, 37, 47, 331}, 13, 1, {3, 3}, {.stride = {5, 5}, .padding = {4, 7}, .dilation = {2, 2}}),
       problem({2, 20, 6, 31, 678}, 9, 1, {2, 3, 3}, {.stride = {2, 5, 5}, .padding = {0, 1, 1}, .dilation = {1, 2, 2}}),
       // Rows in a ring: several blocks and pieces a slice; several tiles of odd rows; nine taps.
       problem({2, 2, 301, 37}, 2, 2, {3, 3}, {.padding = {1, 1}}),
