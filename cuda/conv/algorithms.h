@@ -26,7 +26,7 @@ extern const Algorithm kFewResults;   ///< few_results.cu: at most 3 channels ou
 extern const Algorithm kFewSources;   ///< few_sources.cu: many channels out of at most 4, half types
 extern const Algorithm kFewTaps;      ///< few_taps.cu: transposed, results of few taps or none, on Hopper
 extern const Algorithm kFewTapsRows;  ///< few_taps_rows.cu: the same in 2-D, whose rows in part have none
-extern const Algorithm kOnePhase;     ///< one_phase.cu: strided, taps a stride apart
+extern const Algorithm kOnePhase;     ///< one_phase.cu: stride 2, taps as far apart, on Hopper
 extern const Algorithm kWidened;      ///< widened.cu: half types by the float32 kernels, on copies
 
 }  // namespace halo::cuda::conv

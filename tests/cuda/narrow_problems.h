@@ -95,6 +95,10 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({2, 2, 301, 37}, 2, 2, {3, 3}, {.padding = {1, 1}}),
       problem({2, 2, 9, 2051}, 2, 2, {5, 7}, {.padding = {2, 3}}),
       problem({2, 2, 19, 75}, 2, 2, {3, 9}, {.padding = {0, 4}, .padding_after = {2, 0}}),
+      // Every second position alone, in several items of a row: rows apart, padding beyond the first tap, two taps.
+      problem({2, 16, 2051}, 15, 1, {3}, {.stride = {2}, .padding = {1}, .dilation = {2}}),
+      problem({2, 13, 7, 1083}, 16, 1, {1, 3}, {.stride = {3, 2}, .padding = {0, 9}, .dilation = {1, 2}}),
+      problem({3, 16, 1056}, 11, 1, {2}, {.stride = {2}, .padding = {1}, .padding_after = {0}, .dilation = {2}}),
   };
 }
 
