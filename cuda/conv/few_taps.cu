@@ -1,9 +1,9 @@
 // Transposed convolutions (input gradients with a stride) whose results have few taps, on Hopper: the result is nearly
 // all the traffic, and its rows leave by the copy engine.
 //
-// Limits: one group; at most 32 source and 64 result channels, 4 taps of the width, one tap of depth and height for
-// each of their phases, stride 8 an axis, some phases without taps; planes below 2^30; float32 of any
-// alignment, bfloat16 and float16 whose rows are whole 16 bytes.
+// Limits: one group; at most 32 source and 64 result channels, 3 taps of the width, one tap of depth and height for
+// each of their phases, stride 8 an axis, some phases without taps; planes below 2^30; float32, bfloat16 and float16 of
+// any alignment.
 #include <algorithm>
 #include <numeric>
 
@@ -20,7 +20,7 @@ using small_groups::divide_up;
 using small_groups::GroupProblem;
 using small_groups::to_int;
 
-constexpr double kBytesPerMs[] = {2.2e9, 2.6e9};  // without and with windows, as seen on an H200
+constexpr double kBytesPerMs = 2.6e9;  // as seen on an H200
 
 /// The taps of the width, and which phases of depth and height have any; false where there are too many, or all results
 /// have one.
@@ -49,49 +49,34 @@ bool list_taps(const GroupProblem& p, Plan& plan) {
   return plan.taps > 0 && plan.tapped > 0 && plan.tapped * widths < phases * p.phases[2];
 }
 
-/// Orders the taps by offset where a window of the source can serve them all.
-void order_windows(Plan& plan) {
-  if (plan.taps < 2) return;
-  for (int i = 0; i < plan.taps; ++i) {
-    if (plan.phase[i] != plan.phase[0] || plan.offset[i] >= kWindowTaps) return;
-  }
-  int ordered[kTaps] = {-1, -1, -1, -1};
-  for (int i = 0; i < plan.taps; ++i) ordered[plan.offset[i]] = plan.tap[i];
-  std::copy(ordered, ordered + kTaps, plan.tap);
-  plan.windows = true;
-  plan.taps = kWindowTaps;
-}
-
 /// Least pitch of at least `elements` that is `words` modulo 32 words, so that neighbouring channels meet other banks.
 int pitch_of(int64_t elements, int words, int size) {
   const int64_t count = divide_up(elements * size, 4);
   return to_int((divide_up(count - words, 32) * 32 + words) * 4 / size);
 }
 
-/// The longest items for which shared memory has room; false where there are none. `wanted`: positions of a row.
-bool fit_items(Plan& plan, int64_t wanted, int size, int64_t room) {
+/// The longest items for which there is room; false where there are none. `wanted`: positions of a row.
+bool fit_items(Plan& plan, int64_t wanted, int size, int64_t parts, int64_t room) {
   const GroupProblem& p = plan.problem;
-  const int wide = device::kGranule / size, line = kLine / size;
-  // Positions of whole lines of results, and of whole 16 bytes of the source.
-  const int apart = std::max(line / std::gcd(line, p.phases[2]), plan.granules ? wide : 1);
-  const int reach = std::max(small_groups::reach(p.taps[2], p.phases[2]), kWindowTaps - 1);
+  const int line = kLine / size, reach = small_groups::reach(p.taps[2], p.phases[2]);
+  const int apart = line / std::gcd(line, p.phases[2]);  // positions of whole lines of results
+  const int64_t stage_rows = divide_up(p.result_channels, kWarpChannels) * kWarpChannels;
   for (int positions = kChunk; plan.positions < wanted; positions += kChunk) {
     const int64_t elements = int64_t{positions} * p.phases[2];
     const int64_t own = (elements - line + 1) / p.phases[2] / apart * apart;
     const bool overlaps =
         positions < wanted && own > 0 && divide_up(wanted, own) * 4 <= divide_up(wanted, positions) * 5;
-    const int64_t pieces = divide_up(positions + reach, plan.granules ? wide : 1);
     const int stage_pitch = pitch_of(elements + line - 1, 4, size);
-    const int source_pitch = pitch_of(pieces * (plan.granules ? wide : 1), 8, size);
-    const int64_t bytes =
-        plan.zeros +
-        (int64_t{2} * kSteps * 8 * source_pitch + int64_t{plan.warps} * kWarpChannels * stage_pitch) * size;
-    if (bytes > room) break;
+    const int64_t piece_pitch = int64_t{positions + reach} * device::kGranule;
+    const int64_t part_bytes = piece_pitch * kChannels * size / device::kGranule;
+    const int64_t bytes = plan.zeros + parts * part_bytes + stage_rows * stage_pitch * size;
+    if (bytes > room || positions + reach > kRuns * 32) break;
     plan.positions = positions;
     plan.own = to_int(overlaps ? own : positions);
+    plan.source_rows = positions + reach;
+    plan.piece_pitch = to_int(piece_pitch);
+    plan.part_bytes = to_int(part_bytes);
     plan.stage_pitch = stage_pitch;
-    plan.source_pitch = source_pitch;
-    plan.pieces = FastDivide(static_cast<uint32_t>(pieces));
     plan.shared_bytes = static_cast<std::size_t>(bytes);
   }
   return plan.positions > 0;
@@ -102,23 +87,23 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   const DeviceTraits limits = small_groups::device_limits();
   const bool storage = config.dtype == DType::Float32 || is_half(config.dtype);
   if (!limits.is_hopper() || !storage || config.pass != ConvPass::BackwardInput || problem.groups != 1 ||
-      problem.out_channels > kSteps * 8 || !small_groups::small_groups_fit(problem))
+      problem.out_channels > kChannels || problem.in_channels > kWarps * kWarpChannels ||
+      !small_groups::small_groups_fit(problem))
     return plan;
   if (problem.stride[0] * problem.stride[1] * problem.stride[2] == 1) return plan;
   const GroupProblem& p = plan.problem = small_groups::group_problem(problem, false);
   if (!list_taps(p, plan)) return plan;
-  order_windows(plan);
-  const int size = to_int(static_cast<int64_t>(size_of(config.dtype))), wide = device::kGranule / size;
-  plan.granules = config.alignment >= device::kGranule && p.source[2] % wide == 0;
-  if (size == 2 && !plan.granules) return plan;
-  plan.lead = plan.granules ? ((p.origin[2] % wide) + wide) % wide : 0;
-  plan.warps = to_int(divide_up(p.result_channels, kWarpChannels));
+  const int size = to_int(static_cast<int64_t>(size_of(config.dtype)));
+  const int parts = size == 4 && config.precision == Precision::Float32 ? 2 : 1;
   const int outer_phases = p.phases[0] * p.phases[1];
-  if (plan.tapped < outer_phases)
-    plan.zeros = std::min(kZeroBytes, to_int(divide_up(p.result[2] * size, kLine)) * kLine);
-  const auto room = static_cast<int64_t>(limits.block_memory / kBlocks) - 1024;
-  const int64_t wanted = divide_up(p.result[2], p.phases[2]) + plan.lead;
-  if (plan.warps > kMostWarps || !fit_items(plan, wanted, size, room)) return plan;
+  if (plan.tapped < outer_phases) plan.zeros = std::min(kZeroBytes, to_int(divide_up(p.result[2] * size, 128)) * 128);
+  const auto memory = static_cast<int64_t>(limits.block_memory);
+  const int64_t wanted = divide_up(p.result[2], p.phases[2]);
+  int blocks = blocks_of(size);  // a multiprocessor
+  if (!fit_items(plan, wanted, size, parts, memory / blocks - 1024)) {
+    blocks = 1;
+    if (!fit_items(plan, wanted, size, parts, memory)) return plan;
+  }
 
   plan.images = FastDivide(static_cast<uint32_t>(problem.batch));
   int64_t rows = problem.batch;
@@ -131,8 +116,8 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   if (std::max(items, rows * outer_phases) >= int64_t{1} << 30) return plan;
   plan.items = to_int(items);
   plan.empty_rows = to_int(rows * (outer_phases - plan.tapped));
-  plan.predicted_ms = 7e-3 + problem.bytes(static_cast<std::size_t>(size)) / kBytesPerMs[plan.windows];
-  plan.blocks = std::min<int64_t>(items, int64_t{limits.multiprocessors} * kBlocks);
+  plan.predicted_ms = 7e-3 + problem.bytes(static_cast<std::size_t>(size)) / kBytesPerMs;
+  plan.blocks = std::min<int64_t>(items, int64_t{limits.multiprocessors} * blocks);
   return plan;
 }
 
@@ -150,9 +135,8 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   const Arguments<T> arguments{
       static_cast<const T*>(operands.y), static_cast<const T*>(operands.w), nullptr, static_cast<T*>(operands.x), {}};
   const PlainSumOf<T> plain{Sizes(problem), arguments.source, arguments.weight, false};
-  const auto kernel = plan.windows ? few_taps_kernel<T, Split, true> : few_taps_kernel<T, Split, false>;
-  launch("conv few taps", kernel, dim3(static_cast<unsigned>(plan.blocks)),
-         dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes, stream, plan, arguments, plain);
+  launch("conv few taps", few_taps_kernel<T, Split>, dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
+         plan.shared_bytes, stream, plan, arguments, plain);
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {

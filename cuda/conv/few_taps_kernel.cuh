@@ -1,20 +1,24 @@
 // Transposed convolutions whose results have few taps: the result is nearly all the traffic.
 //
-// A warp owns 16 result channels, whose weights stay in its registers, and has their piece of a row in shared memory,
-// in which the phases without taps are zero once and for all. The tensor core multiplies weights by a tile of the
-// source, the other phases' results are put between the zeros, and the copy engine takes the rows away; what is not
-// whole 16 bytes at their ends leaves by single elements. Rows without any tap are copies of zeros on the way.
+// A block's source lies in shared memory as the tensor core reads it, split: 16 bytes of a position's channels, then
+// those of the next position, so that another tap is the same operand some positions further on. A warp owns 16 result
+// channels, the rows of the products, whose weights stay in its registers, and has their piece of a row in shared
+// memory, in which the phases without taps are zero once and for all. The other phases' results are put between the
+// zeros, and the copy engine takes the rows away; what is not whole lines at their ends leaves by single elements. Rows
+// without any tap are copies of zeros on the way.
 //
 // Split operands, and zeros that stand for what does not exist, make results that are not finite where plain sums have
 // finite ones: such results are computed again, in plain float32.
 #pragma once
 
 #include "../device/async_copy.cuh"
+#include "../device/shared_words.cuh"
 #include "../device/store_box.cuh"
+#include "../device/tf32_split.cuh"
 #include "../device/wgmma.cuh"
+#include "../device/wgmma_half.cuh"
 #include "few_taps.h"
 #include "plain_sum.cuh"
-#include "small_groups_tile.cuh"
 
 namespace halo::cuda::conv::few_taps {
 
@@ -38,7 +42,7 @@ __device__ __forceinline__ Place place_of(const Plan& plan, uint32_t rest, int f
   Place place;
   uint32_t at = 0;
   if (in_pieces) rest = plan.tiles[2].divide(rest, at);
-  place.q[2] = static_cast<int>(at) * plan.own - plan.lead;
+  place.q[2] = static_cast<int>(at) * plan.own;
   rest = plan.tiles[1].divide(rest, at);
   place.q[1] = static_cast<int>(at);
   rest = plan.tiles[0].divide(rest, at);
@@ -65,31 +69,157 @@ __device__ __forceinline__ int body_of(int count) {
   return max(0, count) / kWide<T> * kWide<T>;
 }
 
-/// Starts the copies of an item's source. Channels that do not exist are zero from the beginning.
+/// An element as a word where `exists`, else zero; no branch, and nothing that waits for it.
 template <class T>
-__device__ __forceinline__ void load_source(const Plan& plan, const T* data, int item, T* to, int thread, int threads) {
-  const small_groups::GroupProblem& p = plan.problem;
-  const Place place = place_of(plan, static_cast<uint32_t>(item), 0, true);
-  const int d = place.q[0] + p.origin[0] + p.taps[0].offset[place.outer / p.phases[1]][0];
-  const int h = place.q[1] + p.origin[1] + p.taps[1].offset[place.outer % p.phases[1]][0];
-  const bool row = place.exists && d >= 0 && d < p.source[0] && h >= 0 && h < p.source[1];
-  const int width = plan.granules ? kWide<T> : 1;
-  const int first = place.q[2] + p.origin[2];
-  const T* const from = data + int64_t{place.image} * p.source_channels * p.source_rows.plane_pitch +
-                        d * p.source_rows.outer_pitch + h * p.source_rows.inner_pitch + first;
-  const int count = p.source_channels * static_cast<int>(plan.pieces.divisor);
-  for (int i = thread; i < count; i += threads) {
-    uint32_t piece;
-    const auto channel = static_cast<int>(plan.pieces.divide(static_cast<uint32_t>(i), piece));
-    const int at = static_cast<int>(piece) * width;
-    const bool exists = row && first + at >= 0 && first + at < p.source[2];
-    const T* const source = from + channel * p.source_rows.plane_pitch + at;
-    const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(to + channel * plan.source_pitch + at));
-    if (sizeof(T) == 2 || plan.granules) {
-      device::copy_async<16>(target, exists ? source : data, exists ? 16 : 0);
-    } else {
-      device::copy_async<4>(target, exists ? source : data, exists ? 4 : 0);
+__device__ __forceinline__ uint32_t load_where(const T* from, bool exists) {
+  uint32_t word;
+  if constexpr (sizeof(T) == 4) {
+    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u32 %0, [%1];}"
+        : "=&r"(word)
+        : "l"(from), "r"(static_cast<int>(exists)));
+  } else {
+    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u16 %0, [%1];}"
+        : "=&r"(word)
+        : "l"(from), "r"(static_cast<int>(exists)));
+  }
+  return word;
+}
+
+/// What a thread brings of an item's source: channels of its warp's pieces at every 32nd position.
+template <class T>
+struct Source {
+  static constexpr int kEach = kWide<T>, kPieces = kChannels / kEach / kWarps;
+  uint32_t word[kPieces][kEach][kRuns];
+
+  /// Starts to load; zeros where nothing exists.
+  __device__ __forceinline__ void load(const Plan& plan, const T* data, int item, int warp, int lane) {
+    const small_groups::GroupProblem& p = plan.problem;
+    const Place place = place_of(plan, static_cast<uint32_t>(item), 0, true);
+    const int d = place.q[0] + p.origin[0] + p.taps[0].offset[place.outer / p.phases[1]][0];
+    const int h = place.q[1] + p.origin[1] + p.taps[1].offset[place.outer % p.phases[1]][0];
+    const bool row = place.exists && d >= 0 && d < p.source[0] && h >= 0 && h < p.source[1];
+    const int at = place.q[2] + p.origin[2] + lane;
+    const T* from = data +
+                    (int64_t{place.image} * p.source_channels + warp * kPieces * kEach) * p.source_rows.plane_pitch +
+                    d * p.source_rows.outer_pitch + h * p.source_rows.inner_pitch + at;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+#pragma unroll
+      for (int c = 0; c < kEach; ++c, from += p.source_rows.plane_pitch) {
+        asm volatile("" : "+l"(from));  // the runs as offsets that are known when compiled
+        const bool channel = row && (warp * kPieces + piece) * kEach + c < p.source_channels;
+        const auto width = static_cast<unsigned>(channel ? p.source[2] : 0);
+#pragma unroll
+        for (int run = 0; run < kRuns; ++run)
+          word[piece][c][run] = load_where(from + 32 * run, static_cast<unsigned>(at + 32 * run) < width);
+      }
     }
+  }
+
+  /// Splits and stores what has been loaded.
+  template <bool Split>
+  __device__ __forceinline__ void store(const Plan& plan, uint32_t to, int warp, int lane) const {
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+#pragma unroll
+      for (int run = 0; run < kRuns; ++run) {
+        const int row = 32 * run + lane;
+        if (row >= plan.source_rows) break;
+        const uint32_t at = to + (warp * kPieces + piece) * plan.piece_pitch + row * 16;
+        uint32_t four[4], low[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if constexpr (sizeof(T) == 2) {
+            four[i] = __byte_perm(word[piece][2 * i][run], word[piece][2 * i + 1][run], 0x5410);
+          } else if constexpr (Split) {
+            const device::Tf32Pair two = device::split_tf32_unguarded(__uint_as_float(word[piece][i][run]));
+            four[i] = two.high;
+            low[i] = two.low;
+          } else {
+            four[i] = device::round_tf32_by_cut(__uint_as_float(word[piece][i][run]));
+          }
+        }
+        device::store_shared(at, four[0], four[1], four[2], four[3]);
+        if constexpr (Split) device::store_shared(at + plan.part_bytes, low[0], low[1], low[2], low[3]);
+      }
+    }
+  }
+};
+
+/// A warp's weights of one tap as the tensor core takes them, row g being its channel g. Steps of 8 source channels, of
+/// half types 16.
+template <class T, bool Split>
+struct Weights {
+  static constexpr int kPer = 4 / static_cast<int>(sizeof(T)), kSteps = kChannels / (8 * kPer);
+  uint32_t high[kSteps][4], low[Split ? kSteps : 1][4];
+
+  /// `from`: the weight of the warp's first channel; `channels`: of those that exist.
+  __device__ __forceinline__ void load(const small_groups::GroupProblem& p, const T* from, int channels, int lane) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + i % 2 * 8, channel = (k * 8 + lane % 4 + i / 2 * 4) * kPer;
+        float value[kPer];
+#pragma unroll
+        for (int e = 0; e < kPer; ++e) {
+          const bool exists = row < channels && channel + e < p.source_channels;
+          value[e] =
+              exists ? device::to_accumulator(from[row * p.weight_result + (channel + e) * p.weight_source]) : 0.0f;
+        }
+        if constexpr (kPer == 2) {
+          high[k][i] = device::pack_word<T>(value);
+        } else {
+          const device::Tf32Pair two = device::split_tf32_unguarded(value[0]);
+          high[k][i] = two.high;
+          if constexpr (Split) low[k][i] = two.low;
+        }
+      }
+    }
+  }
+};
+
+/// Descriptor of the source: 16 bytes of a position and those of the next one, `pitch` bytes along the channels, so
+/// that any position may be the first.
+__device__ __forceinline__ uint64_t source_descriptor(uint32_t address, uint32_t pitch) {
+  return static_cast<uint64_t>((address & 0x3FFFF) >> 4) | uint64_t{pitch >> 4} << 16 | uint64_t{128 >> 4} << 32;
+}
+
+/// sums += the products of one tap at kChunk positions. Split: small ones first, in a sum of their own, since the
+/// tensor core cuts off what falls below the last place of a sum.
+template <class T, bool Split>
+__device__ __forceinline__ void add_tap(float (&sums)[kChunk / 2], const Weights<T, Split>& weights, uint64_t source,
+                                        uint32_t step, uint32_t part) {
+  using W = Weights<T, Split>;
+  float own[Split ? kChunk / 2 : 1];
+  device::wgmma_fence();
+  if constexpr (Split) {
+#pragma unroll
+    for (int k = 0; k < W::kSteps; ++k) {
+      const uint64_t high = device::descriptor_after(source, k * step);
+      device::wgmma_tf32(own, weights.low[k], high, k > 0);
+      device::wgmma_tf32(own, weights.high[k], device::descriptor_after(high, part), 1);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < W::kSteps; ++k) {
+    const uint64_t high = device::descriptor_after(source, k * step);
+    if constexpr (Split) {
+      device::wgmma_tf32(own, weights.high[k], high, 1);
+    } else if constexpr (sizeof(T) == 4) {
+      device::wgmma_tf32(sums, weights.high[k], high, 1);
+    } else {
+      device::wgmma_half<T>(sums, weights.high[k], high);
+    }
+  }
+  device::wgmma_commit();
+  device::wgmma_wait<0>();
+  if constexpr (Split) {
+    device::wgmma_pin(own);
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i) sums[i] += own[i];
+  } else {
+    device::wgmma_pin(sums);
   }
 }
 
@@ -113,10 +243,9 @@ __device__ __forceinline__ void write_empty_row(const Plan& plan, T* result, uin
 /// Replaces what is not finite in a warp's rows. `flat`: position of their first element.
 template <class T>
 __device__ __noinline__ void repair(const PlainSumOf<T>& plain, T* stage, int pitch, unsigned low, unsigned plane,
-                                    int64_t image, int channel, int channels, int64_t flat, int skip, int count) {
+                                    int64_t image, int channel, int channels, int64_t flat, int count) {
   for (int i = static_cast<int>(threadIdx.x % 32); i < channels * count; i += 32) {
     const int c = i / count, e = i % count;
-    if (e < skip) continue;
     T& value =
         stage[c * pitch + static_cast<int>((low + static_cast<unsigned>(c) * plane) & (kLineElements<T> - 1)) + e];
     if (!isfinite(device::to_accumulator(value)))
@@ -124,141 +253,56 @@ __device__ __noinline__ void repair(const PlainSumOf<T>& plain, T* stage, int pi
   }
 }
 
-/// The products of kChunk positions that `tap` reads, column g of tile j being position 8 j + g. `from`: what the lane
-/// reads first.
 template <class T, bool Split>
-__device__ __forceinline__ void add_tap(float (&sums)[1][kTiles][4], const T* from, int pitch,
-                                        const small_groups::Operand<4, Split> (&weights)[kSteps][1]) {
-  float part[1][kTiles][4];
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k, from += 8 * pitch) {
-    small_groups::Operand<2, Split> b[kTiles];
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-      b[j].set(0, device::to_accumulator(from[8 * j]));
-      b[j].set(1, device::to_accumulator(from[4 * pitch + 8 * j]));
-    }
-    if (k == 0) {
-      small_groups::multiply_tiles<true, Split>(part, weights[k], b);
-    } else {
-      small_groups::multiply_tiles<false, Split>(part, weights[k], b);
-    }
-  }
-  small_groups::promote(sums, part);
-}
-
-/// The products of kChunk positions that neighbouring taps of one phase read, column g of tile j being position
-/// 4 g + j: six positions of a lane are the operands of all of them.
-template <class T, bool Split>
-__device__ __forceinline__ void add_window(float (&sums)[1][kTiles][4], const T* from, int pitch,
-                                           const small_groups::Operand<4, Split> (&weights)[kTaps][kSteps][1]) {
-  constexpr int kWindow = kTiles + kWindowTaps - 1, kPerWord = 4 / static_cast<int>(sizeof(T));
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k, from += 8 * pitch) {
-    float part[1][kTiles][4];
-    small_groups::Operand<2, Split> window[kWindow];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      uint32_t words[kWindow / kPerWord];
-      const T* const at = from + i * 4 * pitch;
-      if constexpr (sizeof(T) == 4) {
-        const uint4 four = *reinterpret_cast<const uint4*>(at);
-        const uint2 two = *reinterpret_cast<const uint2*>(at + 4);
-        words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w, words[4] = two.x, words[5] = two.y;
-      } else {
-        const uint2 two = *reinterpret_cast<const uint2*>(at);
-        words[0] = two.x, words[1] = two.y, words[2] = *reinterpret_cast<const uint32_t*>(at + 4);
-      }
-#pragma unroll
-      for (int w = 0; w < kWindow; w += kPerWord) {
-        float values[kPerWord];
-        device::unpack_word<T>(words[w / kPerWord], values);
-#pragma unroll
-        for (int e = 0; e < kPerWord; ++e) window[w + e].set(i, values[e]);
-      }
-    }
-#pragma unroll
-    for (int tap = 0; tap < kWindowTaps; ++tap) {
-      small_groups::Operand<2, Split> b[kTiles];
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) b[j] = window[tap + j];
-      if (tap == 0) {
-        small_groups::multiply_tiles<true, Split>(part, weights[tap][k], b);
-      } else {
-        small_groups::multiply_tiles<false, Split>(part, weights[tap][k], b);
-      }
-    }
-    small_groups::promote(sums, part);
-  }
-}
-
-template <class T, bool Split, bool Windows>
-__global__ void __launch_bounds__(kMostWarps * 32, kBlocks)
+__global__ void __launch_bounds__(kThreads, blocks_of(sizeof(T)))
     few_taps_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<T> arguments,
                     const __grid_constant__ PlainSumOf<T> plain) {
   extern __shared__ __align__(128) unsigned char shared[];
   const small_groups::GroupProblem& p = plan.problem;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int g = lane / 4, t = lane % 4;
-  for (int i = static_cast<int>(threadIdx.x) * 16; i < static_cast<int>(plan.shared_bytes);
-       i += static_cast<int>(blockDim.x) * 16) {
+  for (int i = static_cast<int>(threadIdx.x) * 16; i < static_cast<int>(plan.shared_bytes); i += kThreads * 16)
     *reinterpret_cast<uint4*>(shared + i) = uint4{};
-  }
   device::fence_async_proxy();
   __syncthreads();
-  const auto zeros = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  T* const sources = reinterpret_cast<T*>(shared + plan.zeros);
-  const int source_elements = kSteps * 8 * plan.source_pitch;
-  T* const stage = sources + 2 * source_elements + warp * kWarpChannels * plan.stage_pitch;
+  const uint32_t zeros = device::shared_address(shared), pieces = zeros + plan.zeros;
+  T* const stage = reinterpret_cast<T*>(shared + plan.zeros + (Split ? 2 : 1) * plan.part_bytes) +
+                   warp * kWarpChannels * plan.stage_pitch;
   const int first_channel = warp * kWarpChannels;
   const int channels = min(kWarpChannels, p.result_channels - first_channel);
   const auto plane = static_cast<unsigned>(p.result_rows.plane_pitch);
-  const int threads = plan.warps * 32, step = static_cast<int>(gridDim.x), stride = p.phases[2];
+  const int step = static_cast<int>(gridDim.x), stride = p.phases[2];
+  const auto piece_pitch = static_cast<uint32_t>(plan.piece_pitch), part = static_cast<uint32_t>(plan.part_bytes);
+  const uint64_t operand = source_descriptor(pieces, piece_pitch);
 
   const bool overlaps = plan.own < plan.positions;
-  using Weights = small_groups::Operand<4, Split>;
-  Weights weights[kTaps][kSteps][1];
+  Weights<T, Split> weights[kTaps];
   int outer = -1;
   unsigned shifted = 0;  // of the rows in the stage
   int item = static_cast<int>(blockIdx.x), empty = item;
-  T* source = sources;
-  if (item < plan.items) load_source(plan, arguments.source, item, source, static_cast<int>(threadIdx.x), threads);
+  Source<T> source;
+  if (item < plan.items) source.load(plan, arguments.source, item, warp, lane);
   for (; item < plan.items; item += step) {
-    device::copy_async_wait_all();
+    __syncthreads();  // the item before has been multiplied
+    source.template store<Split>(plan, pieces, warp, lane);
+    device::fence_async_proxy();
     __syncthreads();
-    T* const next = source == sources ? sources + source_elements : sources;
-    if (item + step < plan.items)
-      load_source(plan, arguments.source, item + step, next, static_cast<int>(threadIdx.x), threads);
+    if (item + step < plan.items) source.load(plan, arguments.source, item + step, warp, lane);
     const Place place = place_of(plan, static_cast<uint32_t>(item), 0, true);
-    const T* const here = source + t * plan.source_pitch;
-    source = next;
     if (!place.exists) continue;
 
     if (place.outer != outer) {
       outer = place.outer;
-      const int outer_tap = p.taps[0].tap[outer / p.phases[1]][0] * p.tap_pitch[0] +
+      const T* const from = arguments.weight + first_channel * p.weight_result +
+                            p.taps[0].tap[outer / p.phases[1]][0] * p.tap_pitch[0] +
                             p.taps[1].tap[outer % p.phases[1]][0] * p.tap_pitch[1];
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap) {
-#pragma unroll
-        for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int row = g + i % 2 * 8, channel = k * 8 + t + i / 2 * 4;
-            const bool exists = row < channels && channel < p.source_channels && tap < plan.taps && plan.tap[tap] >= 0;
-            const T* const from = arguments.weight + (first_channel + row) * p.weight_result +
-                                  channel * p.weight_source + outer_tap + plan.tap[tap];
-            const float value = exists ? device::to_accumulator(*from) : 0.0f;
-            weights[tap][k][0].set(i, value);
-            if constexpr (sizeof(T) == 4 && !Split)
-              weights[tap][k][0].high[i] = device::split_tf32_unguarded(value).high;
-          }
-        }
+        if (tap < plan.taps) weights[tap].load(p, from + plan.tap[tap], channels, lane);
       }
     }
 
     const int column = place.q[2] * stride, count = min(plan.positions * stride, p.result[2] - column);
-    const int skip = max(0, -column);  // before the row
     const int64_t flat =
         place.row_d * p.result_rows.outer_pitch + place.row_h * p.result_rows.inner_pitch + int64_t{column};
     T* const result = arguments.result +
@@ -266,7 +310,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, kBlocks)
     const auto low = static_cast<unsigned>(reinterpret_cast<uintptr_t>(result) / sizeof(T));
     device::store_wait_read();
     __syncwarp();
-    if ((low & (kLineElements<T> - 1)) != shifted) {
+    if ((low & (kLineElements<T> - 1)) != shifted && channels > 0) {
       shifted = low & (kLineElements<T> - 1);
       for (int i = lane * kWide<T>; i < kWarpChannels * plan.stage_pitch; i += 32 * kWide<T>)
         *reinterpret_cast<uint4*>(stage + i) = uint4{};
@@ -277,39 +321,40 @@ __global__ void __launch_bounds__(kMostWarps * 32, kBlocks)
     };
     T* const rows[2] = {stage + g * plan.stage_pitch + shift_of(g),
                         stage + (g + 8) * plan.stage_pitch + shift_of(g + 8)};
-    float poison = 0;
+    float poison[2] = {};
 #pragma unroll 1
     for (int q = 0; q * stride < count; q += kChunk) {
-      float sums[1][kTiles][4];
-      small_groups::clear(sums);
-      const auto stage_sums = [&](int phase) {
-        constexpr int kNext = Windows ? 4 : 1;  // positions between the columns of a lane
-        int at = (q + 2 * kNext * t) * stride + phase;
+      float sums[kChunk / 2];
 #pragma unroll
-        for (int j = 0; j < kTiles; ++j, at += (Windows ? 1 : 8) * stride) {
+      for (int i = 0; i < kChunk / 2; ++i) sums[i] = 0;
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            poison = fmaf(sums[0][j][i], 0.0f, poison);
-            rows[i / 2][at + i % 2 * kNext * stride] = device::from_accumulator<T>(sums[0][j][i]);
+      for (int tap = 0; tap < kTaps; ++tap) {
+        if (tap >= plan.taps) break;
+        const auto at = static_cast<uint32_t>(q + plan.offset[tap]) * device::kGranule;
+        add_tap(sums, weights[tap], device::descriptor_after(operand, at), 2 * piece_pitch, part);
+        if (!plan.last[tap]) continue;
+        if (channels > 0) {
+          const int first = (q + 2 * t) * stride + plan.phase[tap];
+          T *to[2] = {rows[0] + first, rows[1] + first}, *next[2] = {to[0] + stride, to[1] + stride};
+#pragma unroll
+          for (int i = 0; i < kChunk / 2; i += 4) {  // columns 2 i + 2 t and the next of rows g and g + 8
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              poison[h] = fmaf(sums[i + 2 * h], 0.0f, poison[h]);
+              poison[h] = fmaf(sums[i + 2 * h + 1], 0.0f, poison[h]);
+              *to[h] = device::from_accumulator<T>(sums[i + 2 * h]);
+              *next[h] = device::from_accumulator<T>(sums[i + 2 * h + 1]);
+              to[h] += 8 * stride;
+              next[h] += 8 * stride;
+            }
           }
         }
-      };
-      if constexpr (Windows) {
-        add_window(sums, here + 4 * g + q, plan.source_pitch, weights);
-        stage_sums(plan.phase[0]);
-      } else {
 #pragma unroll
-        for (int tap = 0; tap < kTaps; ++tap) {
-          if (tap >= plan.taps) break;
-          add_tap(sums, here + g + q + plan.offset[tap], plan.source_pitch, weights[tap]);
-          if (!plan.last[tap]) continue;
-          stage_sums(plan.phase[tap]);
-          small_groups::clear(sums);
-        }
+        for (int i = 0; i < kChunk / 2; ++i) sums[i] = 0;
       }
     }
-    if (__any_sync(0xffffffffu, poison != 0)) {
-      repair(plain, stage, plan.stage_pitch, low, plane, place.image, first_channel, channels, flat, skip, count);
+    if (__any_sync(0xffffffffu, poison[0] + poison[1] != 0)) {
+      repair(plain, stage, plan.stage_pitch, low, plane, place.image, first_channel, channels, flat, count);
     }
     device::fence_async_proxy();
     __syncwarp();
@@ -319,8 +364,8 @@ __global__ void __launch_bounds__(kMostWarps * 32, kBlocks)
     if (c < channels) {
       T* const row = result + c * p.result_rows.plane_pitch;
       const T* const staged = stage + c * plan.stage_pitch + shift_of(c);
-      const bool first = !overlaps || column <= 0;
-      const int begin = first ? skip + head_of(row + skip) : head_of(row);
+      const bool first = !overlaps || column == 0;
+      const int begin = head_of(row);
       const int limit = overlaps ? min(count, plan.own * stride + head_of(row)) : count;
       const int end = begin + body_of<T>(limit - begin);
       if (lane < kWarpChannels) {
@@ -329,7 +374,7 @@ __global__ void __launch_bounds__(kMostWarps * 32, kBlocks)
                              (end - begin) * static_cast<int>(sizeof(T)));
         }
         if (first) {
-          for (int e = skip; e < min(begin, limit); ++e) row[e] = staged[e];
+          for (int e = 0; e < min(begin, limit); ++e) row[e] = staged[e];
         }
       } else {
         for (int e = end; e < limit; ++e) row[e] = staged[e];
