@@ -1,8 +1,7 @@
 // Convolutions with few channels a group on the tensor cores, from a tile in shared memory: any stride and dilation,
 // ordinary and transposed.
 //
-// Limits: at most 16 channels a group on either side, or 4 on one and 64 on the other (backward_input in float32 with a
-// stride: 64 on either side); at most 12 taps and stride 8 an
+// Limits: at most 16 channels a group on either side, or 4 on one and 64 on the other; at most 12 taps and stride 8 an
 // axis; extents below 2^30 after axes that the kernel does not touch are merged; a tile of 16 neighbouring positions
 // with its reach fits in shared memory; float32, bfloat16 and float16. No limits on alignment, padding or the number of
 // groups. float32 keeps float32 accuracy (operands split in two TF32 numbers), unless Precision::TF32 asks for one. The
@@ -12,7 +11,6 @@
 #include "algorithms.h"
 #include "ordered_sum.cuh"
 #include "small_groups.h"
-#include "small_groups_ring.h"
 
 namespace halo::cuda::conv {
 namespace small_groups {
@@ -22,21 +20,11 @@ bool is_split(const ConvConfig& config) {
   return config.dtype == DType::Float32 && config.precision == Precision::Float32;
 }
 
-/// Whether the kernel with a ring of tiles takes the pass: more channels, and a stride whose phases it writes as whole
-/// rows. With few channels gather_kernel is as fast.
-bool in_ring(const ConvProblem& problem, const ConvConfig& config) {
-  const bool strided = problem.stride[0] * problem.stride[1] * problem.stride[2] > 1;
-  return config.pass == ConvPass::BackwardInput && is_split(config) && strided && !few_channels(problem) &&
-         ring_plan(problem, config.pass).blocks > 0;
-}
-
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   const bool storage =
       config.dtype == DType::Float32 || config.dtype == DType::BFloat16 || config.dtype == DType::Float16;
-  if (!storage || !small_groups_fit(problem)) return false;
+  if (!storage || !small_groups_fit(problem) || !few_channels(problem)) return false;
   const std::size_t size = size_of(config.dtype);
-  if (in_ring(problem, config)) return true;
-  if (!few_channels(problem)) return false;
   if (config.pass == ConvPass::BackwardWeight) return weight_plan(problem, size, is_split(config)).blocks > 0;
   return gather_plan(problem, config.pass, size, is_split(config)).blocks > 0;
 }
@@ -51,7 +39,6 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   const std::size_t size = size_of(config.dtype);
   if (problem.is_depthwise()) return 4e-3 + problem.bytes(size) / 1e8;  // most of each product is empty
-  if (in_ring(problem, config)) return 1.8 * ring_plan(problem, config.pass).predicted_ms;
   const double ms = config.pass == ConvPass::BackwardWeight
                         ? weight_plan(problem, size, is_split(config)).predicted_ms
                         : gather_plan(problem, config.pass, size, is_split(config)).predicted_ms;
@@ -72,11 +59,6 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   if (config.pass == ConvPass::Forward) {
     arguments = {x, arguments.weight, static_cast<const T*>(operands.bias), static_cast<T*>(operands.y),
                  config.activation};
-  }
-  if constexpr (sizeof(T) == 4) {
-    if (in_ring(problem, config)) {
-      return launch_ring(ring_plan(problem, config.pass), arguments, problem, config.pass, stream);
-    }
   }
   launch_gather<T>(gather_plan(problem, config.pass, sizeof(T), is_split(config)), arguments, is_split(config), stream);
 }
