@@ -2,7 +2,7 @@
 //
 // Limits: one group, at most 256 channels (float32: 64 result channels), 12 taps and stride 8 an axis; weights that fit
 // in shared memory as fragments; extents below 2^30; float32, bfloat16 and float16. backward_weight: of half types
-// alone, rows of y of whole 16 bytes, aligned operands. Any padding, dilation and, but for that, alignment.
+// alone. Any padding, dilation and alignment.
 #include "algorithms.h"
 #include "ordered_sum.cuh"
 #include "plain_sum.cuh"

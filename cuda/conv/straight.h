@@ -54,11 +54,12 @@ struct Plan {
 Plan plan_straight(const ConvProblem& problem, const ConvConfig& config);
 
 inline constexpr int kWeightThreads = 256;
-inline constexpr int kWeightColumns = 64;    ///< input channels of a block
-inline constexpr int kWeightPositions = 64;  ///< of a step
-inline constexpr int kWeightTaps = 4;        ///< of a block without packs
-inline constexpr int kWeightStages = 4;      ///< steps in shared memory
-inline constexpr int kWeightFlush = 16;      ///< steps whose sum the tensor core keeps
+inline constexpr int kWeightColumns = 64;        ///< input channels of a block
+inline constexpr int kWeightPackPositions = 64;  ///< of a step with packs
+inline constexpr int kWeightTaps = 3;            ///< of a block
+inline constexpr int kWeightStages = 4;          ///< steps in shared memory with packs
+inline constexpr int kTapStages = 3;             ///< without
+inline constexpr int kWeightFlush = 16;          ///< steps whose sum the tensor core keeps
 /// Output channels of a block.
 constexpr int weight_rows(bool packs) { return packs ? 128 : 32; }
 
@@ -66,11 +67,15 @@ constexpr int weight_rows(bool packs) { return packs ? 128 : 32; }
 struct WeightPlan {
   small_groups::GroupProblem problem;  ///< of the forward pass
   bool packs = false;                  ///< rows of x are whole 16 bytes, and one tap reads them as they are
+  int shared_step = 0;                 ///< of the width, where its taps are as far apart and it is 1 or 2
   int taps = 1;
   int row_groups = 1, channel_groups = 1, tap_groups = 1;
-  FastDivide extents[3];  ///< of y, the width in steps
-  int granules = 0;       ///< 16-byte pieces of a row of x
-  int x_pitch = 0, stage_bytes = 0;
+  FastDivide extents[3];                 ///< of y, the width in steps
+  bool y_whole = false;                  ///< rows of y begin and end at whole 16 bytes
+  int positions = kWeightPackPositions;  ///< of a step
+  int granules = 0;                      ///< 16-byte pieces of a row of x, without packs
+  int x_pitch = 0, y_pitch = 0;          ///< bytes, without packs
+  int stage_bytes = 0;
   int64_t steps = 0;
   int64_t blocks = 0;  ///< that divide the positions
   int64_t rows_of_blocks = 1;

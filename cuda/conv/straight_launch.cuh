@@ -3,7 +3,7 @@
 
 #include "../launch.h"
 #include "straight_kernel.cuh"
-#include "straight_weight.cuh"
+#include "straight_weight_taps.cuh"
 
 namespace halo::cuda::conv::straight {
 
@@ -21,12 +21,15 @@ void launch_straight(const Plan& plan, const Arguments<T>& arguments, const Plai
 
 template <class T>
 void launch_weight(const WeightPlan& plan, const T* x, const T* y, double* partials, cudaStream_t stream) {
-  const auto start = [&](auto kernel) {
+  const auto start = [&](auto kernel, int threads) {
     launch("conv straight backward_weight", kernel,
-           dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)), kWeightThreads,
+           dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)), threads,
            plan.shared_bytes, stream, plan, WeightArguments<T>{x, y, partials});
   };
-  plan.packs ? start(weight_kernel<T, true>) : start(weight_kernel<T, false>);
+  if (plan.packs) return start(weight_packs_kernel<T>, kWeightThreads);
+  if (plan.shared_step == 1) return start(weight_taps_kernel<T, 1>, kTapThreads);
+  if (plan.shared_step == 2) return start(weight_taps_kernel<T, 2>, kTapThreads);
+  start(weight_taps_kernel<T, 0>, kTapThreads);
 }
 
 }  // namespace halo::cuda::conv::straight

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <climits>
 #include <cmath>
 
 #include "../runtime/traits.h"
@@ -111,6 +112,42 @@ double predict(const ConvProblem& problem, const Plan& plan, int size) {
          pieces * std::hypot(bytes, units * unit / busy / kClocksPerMs) + results;
 }
 
+/// Passes over shared memory of a load of eight rows of x at every eighth position, in all cases of where rows begin.
+int passes(const GroupProblem& p, int pitch) {
+  int total = 0;
+  for (int start = 0; start < 8; ++start) {
+    int words[32], count[32] = {}, most = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+      const int row = lane / 4, lead = to_int((start + row * p.source_rows.plane_pitch) % 8);
+      words[lane] = (row * pitch + (lead + lane % 4 * 8 * p.step[2]) * 2) / 4;
+      if (std::find(words, words + lane, words[lane]) == words + lane) most = std::max(most, ++count[words[lane] % 32]);
+    }
+    total += most;
+  }
+  return total;
+}
+
+/// Sets what a step without packs copies: as many positions as shared memory has room for.
+void lay_out_rows(WeightPlan& plan, int64_t room) {
+  const GroupProblem& p = plan.problem;
+  const int dilation = p.kernel[2] > 1 ? p.taps[2].offset[0][1] : 0;
+  plan.shared_step = p.kernel[2] > 1 && dilation == p.step[2] && dilation <= 2 ? dilation : 0;
+  const int64_t reach = int64_t{std::min(p.kernel[2], kWeightTaps) - 1} * dilation;
+  for (plan.positions = 192;; plan.positions -= 64) {
+    plan.granules = to_int(divide_up((plan.positions - 1) * int64_t{p.step[2]} + reach + 8, 8));
+    int fewest = INT_MAX;
+    for (int i = 0; i < 8; ++i) {
+      const int pitch = (plan.granules + i) * 16, count = passes(p, pitch);
+      if (count >= fewest) continue;
+      fewest = count;
+      plan.x_pitch = pitch;
+    }
+    plan.y_pitch = plan.positions * 2 + 64;  // two rows of 64 bytes each meet all banks
+    plan.stage_bytes = plan.x_pitch * kWeightColumns + plan.y_pitch * weight_rows(false);
+    if (plan.positions == 64 || int64_t{plan.stage_bytes} * kTapStages <= room) return;
+  }
+}
+
 }  // namespace
 
 Plan plan_straight(const ConvProblem& problem, const ConvConfig& config) {
@@ -160,39 +197,37 @@ WeightPlan plan_weight(const ConvProblem& problem, int alignment) {
   WeightPlan plan;
   if (!fits(problem)) return plan;
   const GroupProblem& p = plan.problem = small_groups::group_problem(problem, true);
-  if (alignment < 16 || p.result[2] % 8 != 0) return plan;
+  plan.y_whole = alignment >= 16 && p.result[2] % 8 == 0;
+  const DeviceTraits limits = small_groups::device_limits();
+  const auto room = static_cast<int64_t>(limits.block_memory) - 1024;
   plan.taps = to_int(problem.taps());
-  plan.packs = p.kernel[2] == 1 && p.step[2] == 1 && p.origin[2] == 0 && p.source[2] == p.result[2];
+  plan.packs = plan.y_whole && p.kernel[2] == 1 && p.step[2] == 1 && p.origin[2] == 0 && p.source[2] == p.result[2];
   plan.row_groups = to_int(divide_up(p.result_channels, weight_rows(plan.packs)));
   plan.channel_groups = to_int(divide_up(p.source_channels, kWeightColumns));
   plan.tap_groups = to_int(divide_up(p.kernel[2], kWeightTaps));
   plan.rows_of_blocks = int64_t{plan.row_groups} * plan.channel_groups * plan.tap_groups * p.kernel[0] * p.kernel[1];
+  if (plan.packs) {
+    plan.stage_bytes = (weight_rows(true) + kWeightColumns) * 128;
+  } else {
+    lay_out_rows(plan, room);
+  }
   plan.steps = p.batch;
   for (int axis = 0; axis < 3; ++axis) {
-    const int64_t extent = axis == 2 ? divide_up(p.result[2], kWeightPositions) : p.result[axis];
+    const int64_t extent = axis == 2 ? divide_up(p.result[2], plan.positions) : p.result[axis];
     plan.extents[axis] = FastDivide(static_cast<uint32_t>(extent));
     plan.steps *= extent;
   }
-  const int dilation = p.kernel[2] > 1 ? p.taps[2].offset[0][1] : 0;
-  const int64_t reach =
-      int64_t{kWeightPositions - 1} * p.step[2] + int64_t{std::min(p.kernel[2], kWeightTaps) - 1} * dilation;
-  const int64_t granules = plan.packs ? 8 : divide_up(reach + 8, 8);
-  const int64_t pitch = plan.packs ? 128 : (granules | 1) * 16;  // neighbouring rows on different banks
-  const int64_t stage = weight_rows(plan.packs) * 128 + pitch * kWeightColumns;
-  if (plan.steps >= (int64_t{1} << 31) || plan.rows_of_blocks > 65535 ||
-      stage * kWeightStages > static_cast<int64_t>(small_groups::device_limits().block_memory))
-    return plan;
-  plan.granules = to_int(granules);
-  plan.x_pitch = to_int(pitch);
-  plan.stage_bytes = to_int(stage);
-  plan.shared_bytes = static_cast<std::size_t>(stage) * kWeightStages;
-  const int64_t resident = plan.shared_bytes * 2 + 4096 < small_groups::device_limits().block_memory ? 2 : 1;
-  plan.blocks = std::min<int64_t>(
-      plan.steps, divide_up(small_groups::device_limits().multiprocessors * resident, plan.rows_of_blocks));
-  // A step's rows into shared memory, then the operands of each tap out of it.
-  const double step = static_cast<double>(stage) / 20 + (plan.packs ? 0 : 500) * std::min(p.kernel[2], kWeightTaps);
-  const double steps =
-      static_cast<double>(plan.steps * plan.rows_of_blocks) / small_groups::device_limits().multiprocessors;
+  const int64_t stage = plan.stage_bytes;
+  const int stages = plan.packs ? kWeightStages : kTapStages;
+  if (plan.steps >= (int64_t{1} << 31) || plan.rows_of_blocks > 65535 || stage * stages > room) return plan;
+  plan.shared_bytes = static_cast<std::size_t>(stage * stages);
+  const int64_t resident = plan.packs && plan.shared_bytes * 2 + 4096 < limits.block_memory ? 2 : 1;
+  plan.blocks = std::min<int64_t>(plan.steps, divide_up(limits.multiprocessors * resident, plan.rows_of_blocks));
+  // A step's rows into shared memory, and meanwhile the operands of each tap out of it.
+  const double step = plan.packs ? static_cast<double>(stage) / 20
+                                 : std::max(static_cast<double>(stage) / 18,
+                                            plan.positions * (plan.shared_step != 0 ? 24.0 : 32.0) + 300);
+  const double steps = static_cast<double>(plan.steps * plan.rows_of_blocks) / limits.multiprocessors;
   const double partials = static_cast<double>(problem.w_numel() * plan.blocks) * 16 / 1e9;
   plan.predicted_ms = 7e-3 + partials + std::max(problem.bytes(2) / 3.4e9, steps * step / kClocksPerMs);
   return plan;

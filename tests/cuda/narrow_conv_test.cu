@@ -163,6 +163,22 @@ constexpr double kBound<Float16> = 3.5e-4;
 template <>
 constexpr double kBound<float> = 4e-7;
 
+/// Runs `algorithm` on fresh operands that start `offset` elements behind their margin; compares with plain loops in
+/// float64.
+template <class T>
+void expect_right(const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass, int64_t offset) {
+  Tensors<T> tensors(problem, offset);
+  run(algorithm, problem, pass, tensors);
+  Tensors<double> exact(problem, 0);
+  run(find_algorithm("direct"), problem, pass, exact);
+  const auto expected = exact.result(pass).values();
+  // Operands are rounded to T before they are multiplied: the sums differ by about as much as the results do.
+  const double bound = sizeof(T) == 4 ? (pass == ConvPass::BackwardWeight ? 1e-6 : kBound<T>) : 2 * kBound<T>;
+  EXPECT_LE(relative_error(tensors.result(pass).values(), expected), bound)
+      << algorithm.name << ' ' << name(pass) << " offset " << offset << ' ' << problem.str();
+  EXPECT_TRUE(tensors.result(pass).margins_intact()) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+}
+
 constexpr const char* kKernels[] = {
     "depthwise",    "depthwise half", "depthwise rows", "depthwise columns", "depthwise general",
     "small groups", "phases",         "streams",        "streams weight",    "straight",
@@ -195,17 +211,29 @@ TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
   using T = TypeParam;
   for (const int64_t offset : {0, 1, 2, 3}) {
     for_each_supported<T>(offset, [&](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
-      Tensors<T> tensors(problem, offset);
-      run(algorithm, problem, pass, tensors);
-      Tensors<double> exact(problem, 0);
-      run(find_algorithm("direct"), problem, pass, exact);
-      const auto expected = exact.result(pass).values();
-      // Operands are rounded to T before they are multiplied: the sums differ by about as much as the results do.
-      const double bound = sizeof(T) == 4 ? (pass == ConvPass::BackwardWeight ? 1e-6 : kBound<T>) : 2 * kBound<T>;
-      EXPECT_LE(relative_error(tensors.result(pass).values(), expected), bound)
-          << algorithm.name << ' ' << name(pass) << " offset " << offset << ' ' << problem.str();
-      EXPECT_TRUE(tensors.result(pass).margins_intact()) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
+      expect_right<T>(algorithm, problem, pass, offset);
     });
+  }
+}
+
+/// Weight gradients without packs: neighbouring taps that share what they read and such that do not, more taps and
+/// channels than a block has, rows at any address, of several steps and a part.
+TYPED_TEST(NarrowConv, StraightWeightsOfSeveralTaps) {
+  using T = TypeParam;
+  if (sizeof(T) != 2) GTEST_SKIP() << "half types alone";
+  const Algorithm& straight = find_algorithm("straight");
+  for (const ConvProblem& p :
+       {problem({3, 70, 1441}, 40, 1, {3}, {.stride = {2}, .padding = {1}, .dilation = {2}}),
+        problem({2, 20, 1297}, 24, 1, {5}, {.stride = {2}, .padding = {3}, .dilation = {2}}),
+        problem({2, 33, 9, 336}, 17, 1, {2, 4}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {1, 2}}),
+        problem({2, 18, 704}, 20, 1, {3}, {.padding = {1}}), problem({3, 66, 517}, 35, 1, {3}, {}),
+        problem({2, 17, 683}, 40, 1, {2}, {.stride = {2}, .padding = {1}, .dilation = {2}}),
+        problem({2, 19, 6, 638}, 32, 1, {3, 3}, {.stride = {5, 5}, .padding = {1, 1}, .dilation = {2, 2}}),
+        problem({5, 65, 78}, 33, 1, {2}, {.stride = {6}, .padding = {3}, .padding_after = {12}})}) {
+    for (const int64_t offset : {0, 3}) {
+      ASSERT_TRUE(straight.supports(p, config_of<T>(ConvPass::BackwardWeight, offset))) << p.str();
+      expect_right<T>(straight, p, ConvPass::BackwardWeight, offset);
+    }
   }
 }
 
