@@ -66,7 +66,7 @@ bool fit_items(Plan& plan, int64_t wanted, int size, int64_t parts, int64_t room
     const int64_t own = (elements - line + 1) / p.phases[2] / apart * apart;
     const bool overlaps =
         positions < wanted && own > 0 && divide_up(wanted, own) * 4 <= divide_up(wanted, positions) * 5;
-    const int stage_pitch = pitch_of(elements + line - 1, 4, size);
+    const int stage_pitch = pitch_of(elements + kSkew / size - 1, kSkew / 4, size);
     const int64_t piece_pitch = int64_t{positions + reach} * device::kGranule;
     const int64_t part_bytes = piece_pitch * kChannels * size / device::kGranule;
     const int64_t bytes = plan.zeros + parts * part_bytes + stage_rows * stage_pitch * size;
@@ -96,7 +96,8 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   const int size = to_int(static_cast<int64_t>(size_of(config.dtype)));
   const int parts = size == 4 && config.precision == Precision::Float32 ? 2 : 1;
   const int outer_phases = p.phases[0] * p.phases[1];
-  if (plan.tapped < outer_phases) plan.zeros = std::min(kZeroBytes, to_int(divide_up(p.result[2] * size, 128)) * 128);
+  if (plan.tapped < outer_phases)
+    plan.zeros = std::min(kZeroBytes, to_int(divide_up(p.result[2] * size, 128)) * 128) + 128;
   const auto memory = static_cast<int64_t>(limits.block_memory);
   const int64_t wanted = divide_up(p.result[2], p.phases[2]);
   int blocks = blocks_of(size);  // a multiprocessor

@@ -20,6 +20,7 @@ inline constexpr int kWarpChannels = 16;    ///< result channels of a warp
 inline constexpr int kChannels = 32;        ///< of the source
 inline constexpr int kChunk = 64;           ///< positions that the block works on at once
 inline constexpr int kLine = 32;            ///< bytes; the copy engine writes whole ones, or it is a third slower
+inline constexpr int kSkew = 64;            ///< bytes; rows lie in shared memory as in memory modulo these, likewise
 inline constexpr int kRuns = 5;             ///< source positions of an item, in runs of a warp
 inline constexpr int kZeroBytes = 4 << 10;  ///< a copy of zeros
 

@@ -29,6 +29,8 @@ template <class T>
 inline constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 template <class T>
 inline constexpr unsigned kLineElements = kLine / sizeof(T);
+template <class T>
+inline constexpr unsigned kSkewElements = kSkew / sizeof(T);
 
 /// Where an item lies: `piece` of the width at row q of `outer`'s phases.
 struct Place {
@@ -235,7 +237,8 @@ __device__ __forceinline__ void write_empty_row(const Plan& plan, T* result, uin
   const int count = p.result[2], head = min(count, head_of(row)), end = head + body_of<T>(count - head);
   for (int e = 0; e < head; ++e) row[e] = T{};
   for (int e = head; e < end; e += kMost) {
-    device::store_bulk(row + e, zeros, min(kMost, end - e) * static_cast<int>(sizeof(T)));
+    const auto skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row + e) % kSkew);
+    device::store_bulk(row + e, zeros + skew, min(kMost, end - e) * static_cast<int>(sizeof(T)));
   }
   for (int e = end; e < count; ++e) row[e] = T{};
 }
@@ -247,7 +250,7 @@ __device__ __noinline__ void repair(const PlainSumOf<T>& plain, T* stage, int pi
   for (int i = static_cast<int>(threadIdx.x % 32); i < channels * count; i += 32) {
     const int c = i / count, e = i % count;
     T& value =
-        stage[c * pitch + static_cast<int>((low + static_cast<unsigned>(c) * plane) & (kLineElements<T> - 1)) + e];
+        stage[c * pitch + static_cast<int>((low + static_cast<unsigned>(c) * plane) & (kSkewElements<T> - 1)) + e];
     if (!isfinite(device::to_accumulator(value)))
       value = device::from_accumulator<T>(plain.at(image, channel + c, flat + e));
   }
@@ -278,7 +281,9 @@ __global__ void __launch_bounds__(kThreads, blocks_of(sizeof(T)))
   const bool overlaps = plan.own < plan.positions;
   Weights<T, Split> weights[kTaps];
   int outer = -1;
-  unsigned shifted = 0;  // of the rows in the stage
+  // Of the rows in the stage; another multiple of the stride leaves the same phases zero, unless it wraps around.
+  unsigned shifted = 0;
+  const unsigned within = (stride & (stride - 1)) == 0 ? stride - 1 : kSkewElements<T> - 1;
   int item = static_cast<int>(blockIdx.x), empty = item;
   Source<T> source;
   if (item < plan.items) source.load(plan, arguments.source, item, warp, lane);
@@ -310,23 +315,21 @@ __global__ void __launch_bounds__(kThreads, blocks_of(sizeof(T)))
     const auto low = static_cast<unsigned>(reinterpret_cast<uintptr_t>(result) / sizeof(T));
     device::store_wait_read();
     __syncwarp();
-    if ((low & (kLineElements<T> - 1)) != shifted && channels > 0) {
-      shifted = low & (kLineElements<T> - 1);
+    if ((low & within) != shifted && channels > 0) {
+      shifted = low & within;
       for (int i = lane * kWide<T>; i < kWarpChannels * plan.stage_pitch; i += 32 * kWide<T>)
         *reinterpret_cast<uint4*>(stage + i) = uint4{};
       __syncwarp();
     }
     const auto shift_of = [&](int c) {
-      return static_cast<int>((low + static_cast<unsigned>(c) * plane) & (kLineElements<T> - 1));
+      return static_cast<int>((low + static_cast<unsigned>(c) * plane) & (kSkewElements<T> - 1));
     };
     T* const rows[2] = {stage + g * plan.stage_pitch + shift_of(g),
                         stage + (g + 8) * plan.stage_pitch + shift_of(g + 8)};
     float poison[2] = {};
 #pragma unroll 1
     for (int q = 0; q * stride < count; q += kChunk) {
-      float sums[kChunk / 2];
-#pragma unroll
-      for (int i = 0; i < kChunk / 2; ++i) sums[i] = 0;
+      float sums[kChunk / 2] = {};
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap) {
         if (tap >= plan.taps) break;
@@ -366,7 +369,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(sizeof(T)))
       const T* const staged = stage + c * plan.stage_pitch + shift_of(c);
       const bool first = !overlaps || column == 0;
       const int begin = head_of(row);
-      const int limit = overlaps ? min(count, plan.own * stride + head_of(row)) : count;
+      const int limit = overlaps ? min(count, plan.own * stride + begin) : count;
       const int end = begin + body_of<T>(limit - begin);
       if (lane < kWarpChannels) {
         if (end > begin) {
