@@ -183,22 +183,26 @@ __global__ void __launch_bounds__(kThreads)
   device::copy_async_wait_all();
   __syncthreads();
   // Columns whose windows are whole first, so that their warps take no time for the others.
-  const int lines = planes * t.groups, wholes = lines * t.whole, others = lines * (p.width.output - t.whole);
-  const int first_other = (wholes + 31) / 32 * 32;
+  const int wholes = planes * t.groups * t.whole, first_other = (wholes + 31) / 32 * 32;
+  const int others = planes * static_cast<int>(t.by_other_groups.divisor) * (p.width.output - t.whole);
   for (int unit = static_cast<int>(threadIdx.x); unit < first_other + others; unit += kThreads) {
     uint32_t column, group, line;
+    int plane, each;
     if (unit < first_other) {
       if (unit >= wholes) continue;
       line = t.by_whole.divide(static_cast<uint32_t>(unit), column);
       column += static_cast<uint32_t>(t.first_whole);
+      plane = static_cast<int>(t.by_groups.divide(line, group));
+      each = t.each;
     } else {
       line = t.by_others.divide(static_cast<uint32_t>(unit - first_other), column);
       if (static_cast<int>(column) >= t.first_whole) column += static_cast<uint32_t>(t.whole);
+      plane = static_cast<int>(t.by_other_groups.divide(line, group));
+      each = t.each_other;
     }
-    const int plane = static_cast<int>(t.by_groups.divide(line, group));
     const T* const from = in + plane * p.inputs() - top * p.width.input;
-    const int left = p.width.start(static_cast<int>(column)), begin = first_row + static_cast<int>(group) * t.each;
-    const int end = min(begin + t.each, end_row);
+    const int left = p.width.start(static_cast<int>(column)), begin = first_row + static_cast<int>(group) * each;
+    const int end = min(begin + each, end_row);
     const int out = plane * p.outputs() - first_row * p.width.output + static_cast<int>(column);
     int inside = end, inside_end = end;  // rows whose windows are whole: a thread marches down these
     if constexpr (kTaps > 0) {
@@ -301,16 +305,16 @@ template <class T, class F>
 bool by_tiles(const char* name, const PoolProblem& problem, const Tensor& x, const F& f) {
   const auto planes = PoolPlanes::of(problem);
   if (!planes) return false;
-  const ForwardTiling tiling(*planes, sizeof(T));
+  const auto are = [&](int taps) {
+    return planes->height.kernel == taps && planes->width.kernel == taps && planes->height.stride == 2;
+  };
+  const ForwardTiling tiling(*planes, sizeof(T), are(2) || are(3));
   if (!tiling.serves(sizeof(T))) return false;
   const DeviceScope scope(x.device());
   const auto run = [&]<int kTaps, int kStride>(std::integer_sequence<int, kTaps, kStride>) {
     launch(name, tile_kernel<kTaps, kStride, T, F>, static_cast<unsigned>(tiling.blocks), kThreads,
            device::staged_bytes<T>(tiling.staged) + F::image_bytes(tiling.outputs), scope.stream(), *planes, tiling,
            x.data<T>(), f);
-  };
-  const auto are = [&](int taps) {
-    return planes->height.kernel == taps && planes->width.kernel == taps && planes->height.stride == 2;
   };
   if (are(2)) {
     run(std::integer_sequence<int, 2, 2>{});

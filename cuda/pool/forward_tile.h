@@ -16,13 +16,14 @@ struct ForwardTiling {
   static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;
   int planes = 1, rows;
   int groups, each;         ///< a thread has up to `each` rows of a column, of which there are so many groups
-  int first_whole, whole;   ///< columns of outputs whose windows lie inside
+  int first_whole, whole;   ///< columns of outputs whose windows lie inside, where threads march down these
+  int each_other;           ///< rows of a thread of another column
   int64_t staged, outputs;  ///< inputs and outputs of a tile, at most
-  FastDivide by_whole, by_others, by_groups;
+  FastDivide by_whole, by_others, by_groups, by_other_groups;
   Divide row_tiles;
   int64_t blocks;
 
-  ForwardTiling(const PoolPlanes& p, int64_t element) {
+  ForwardTiling(const PoolPlanes& p, int64_t element, bool march) {
     const PoolPlaneAxis& a = p.height;
     const int64_t row = std::max<int64_t>(p.width.input * element, 1), most = kBytes / row;
     rows = static_cast<int>(std::clamp<int64_t>((most - a.kernel) / a.stride + 1, 1, a.output));
@@ -40,10 +41,12 @@ struct ForwardTiling {
     const PoolPlaneAxis& b = p.width;
     first_whole = std::min((b.before + b.stride - 1) / b.stride, b.output);
     const int last = b.input + b.before - b.kernel;  // where a whole window may start, counted from the padding
-    whole = last < 0 ? 0 : std::max(std::min(last / b.stride + 1, b.output) - first_whole, 0);
+    whole = !march || last < 0 ? 0 : std::max(std::min(last / b.stride + 1, b.output) - first_whole, 0);
     by_whole = FastDivide(static_cast<uint32_t>(std::max(whole, 1)));
     by_others = FastDivide(static_cast<uint32_t>(std::max(b.output - whole, 1)));
     by_groups = FastDivide(static_cast<uint32_t>(groups));
+    each_other = whole > 0 ? 1 : each;  // they take long
+    by_other_groups = FastDivide(static_cast<uint32_t>(whole > 0 ? rows : groups));
     const int64_t down = (a.output + rows - 1) / rows;
     blocks = (p.planes + planes - 1) / planes * down;
     row_tiles = Divide(down, blocks);
