@@ -2,7 +2,8 @@
 //
 // Limits: compute capability 9.0; at most 3 result channels a group, 4 to 64 source channels (float32: a multiple of
 // 4); stride 1; one tap of depth without padding, 3 of height without dilation, 3 of width that reach at most kReach
-// columns; rows of whole pieces of four elements; float32, bfloat16 and float16.
+// columns; float32, of any width and alignment (rows that are not whole aligned granules: kRaggedReach columns);
+// bfloat16 and float16, rows of whole pieces of four elements.
 #include <algorithm>
 #include <cmath>
 
@@ -56,20 +57,23 @@ double choose_strips(Plan& plan) {
 bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan, double& ms) {
   const bool half = is_half(config.dtype);
   if (!half && config.dtype != DType::Float32) return false;
-  if (config.alignment < 16 || config.pass == ConvPass::BackwardWeight || !device_traits().is_hopper()) return false;
+  if (config.pass == ConvPass::BackwardWeight || !device_traits().is_hopper()) return false;
   if (problem.stride[0] * problem.stride[1] * problem.stride[2] != 1) return false;
   if (!small_groups::small_groups_fit(problem)) return false;
   const small_groups::GroupProblem g = small_groups::group_problem(problem, config.pass == ConvPass::Forward);
   int rows[kTaps], columns[kTaps], rows_apart = 0, apart = 0;
-  const bool fits = g.result_channels <= kResults && g.source_channels >= kFewestSources && g.source[2] % 4 == 0 &&
+  const bool whole = g.source[2] % 4 == 0 && config.alignment >= 16;
+  const bool fits = g.result_channels <= kResults && g.source_channels >= kFewestSources && (whole || !half) &&
                     g.kernel[0] == 1 && g.origin[0] == 0 && g.source[0] == g.result[0] &&
                     order_taps(g.taps[1], rows_apart, rows) && rows_apart == 1 &&
-                    order_taps(g.taps[2], apart, columns) && apart * (kTaps - 1) <= kReach &&
+                    order_taps(g.taps[2], apart, columns) && apart * (kTaps - 1) <= (whole ? kReach : kRaggedReach) &&
                     (half || g.source_channels % kFloatChannels == 0);
   if (!fits) return false;
   plan = {};
   describe_images(g, plan);
   plan.apart = apart;
+  plan.ragged = !whole;
+  plan.source_elements = g.source_rows.elements;
   for (int i = 0; i < kTaps; ++i) {
     for (int j = 0; j < kTaps; ++j) plan.tap[i][j] = rows[i] * g.tap_pitch[1] + columns[j] * g.tap_pitch[2];
   }
@@ -82,7 +86,7 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
     ms = 6e-3 + choose_strips(plan) * plan.units * kHalfClocks / kClocksPerMs;
   } else {
     plan.width = kFloatWidth;
-    plan.side = apart % 2 == 0 && plan.first_column % 2 == 0 && plan.result_width % 2 == 0 ? 2 : 1;
+    plan.side = whole && apart % 2 == 0 && plan.first_column % 2 == 0 && plan.result_width % 2 == 0 ? 2 : 1;
     plan.chunks = (plan.result_width + plan.width - 1) / plan.width;
     ms = std::max(6e-3 + choose_strips(plan) * plan.channels * float_instructions(plan.side) / 1.52e6,
                   4e-3 + problem.bytes(sizeof(float)) / 3.6e9);
@@ -121,8 +125,11 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
     launch("conv few results", half_kernel<T>, grid, kHalfBlock, half_shared_bytes(plan), stream, plan, arguments,
            plain);
   } else {
-    launch("conv few results", plan.side == 2 ? float_kernel<2> : float_kernel<1>, grid, kFloatBlock,
-           float_shared_bytes(plan), stream, plan, arguments, plain);
+    launch("conv few results",
+           plan.ragged      ? float_kernel<1, true>
+           : plan.side == 2 ? float_kernel<2, false>
+                            : float_kernel<1, false>,
+           grid, kFloatBlock, float_shared_bytes(plan), stream, plan, arguments, plain);
   }
 }
 

@@ -8,6 +8,7 @@ namespace halo::cuda::conv::few_results {
 inline constexpr int kTaps = 3;     ///< of height, of width
 inline constexpr int kResults = 3;  ///< channels, at most
 inline constexpr int kReach = 60;   ///< columns between the first and the last tap of a row
+inline constexpr int kRaggedReach = 50;
 
 struct Plan {
   int64_t images;  ///< batch * groups * depth
@@ -15,6 +16,8 @@ struct Plan {
   int source_rows, source_width, result_rows, result_width;
   int64_t source_plane, result_plane;  ///< pitches of channels
   int64_t source_slice, result_slice;  ///< of depths
+  int64_t source_elements;             ///< of the tensor
+  bool ragged;                         ///< float32: rows begin at any address
   int64_t weight_group, weight_result, weight_source;
   int first_row, first_column;  ///< of the source, for the first result
   int apart;                    ///< columns from one tap to the next

@@ -3,10 +3,14 @@
 // A block marches down a strip of one image. The copy engine brings whole rows of a few source channels at a time; a
 // thread adds each number it reads to the results of all rows and channels that it meets, three rows of them in
 // registers, and writes a row when no later one reaches it. Each source row is read once a strip.
+//
+// `Ragged`: rows begin at any address. They come with their neighbours in the first and last granule, so that a warp
+// puts zeros where columns do not exist before the others read a stage.
 #pragma once
 
 #include "../device/activation.cuh"
 #include "../device/async_copy.cuh"
+#include "../device/copy_runs.cuh"
 #include "../device/mbarrier.cuh"
 #include "../device/wgmma.cuh"
 #include "few_results.h"
@@ -26,7 +30,7 @@ inline constexpr int kFloatWidth = kFloatThreads * kFloatColumns;
 
 /// Stages of rows on their way into shared memory.
 struct Stages {
-  uint32_t full, empty;
+  uint32_t full, empty, ready;  ///< ready: Ragged, with zeros around; else as full
   float* rows;
 
   __device__ float* row(int stage, int channel) const {
@@ -60,6 +64,57 @@ struct RowFeed {
     if (++chunk == chunks) {
       chunk = 0;
       ++row;
+    }
+  }
+};
+
+/// Ragged rows of one block: a chunk's columns `begin` to `end`, of which those from `from` to `to` exist.
+struct RaggedRows {
+  const float* source;  ///< of the first channel and row
+  const float* last;    ///< behind the tensor
+  int64_t plane;
+  int pitch;
+  int begin, end, from, to;
+
+  /// Where column `begin` lies in shared memory, in front of the row's lead.
+  __device__ __forceinline__ int front() const { return (begin - from) & 3; }
+  /// Words by which column `from` lies behind a granule.
+  __device__ __forceinline__ uint32_t lead(int row, int k) const {
+    const auto first = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(source) / sizeof(float));
+    return (first + static_cast<uint32_t>(row) * static_cast<uint32_t>(pitch) +
+            static_cast<uint32_t>(k) * static_cast<uint32_t>(plane) + static_cast<uint32_t>(from)) %
+           4;
+  }
+
+  /// The warp that gives orders, a lane a channel: the rows `row` of the channels from `channel`.
+  __device__ __forceinline__ void bring(const Stages& stages, int stage, int row, int channel, int lane) const {
+    const float* const run = source + int64_t{channel + lane % kFloatChannels} * plane + int64_t{row} * pitch + from;
+    float* const place = stages.row(stage, lane % kFloatChannels) + front() + (from - begin);
+    device::copy_runs(stages.full + stage * 8, run, lane < kFloatChannels ? static_cast<uint32_t>(to - from) * 4 : 0,
+                      device::shared_address(place), last, lane);
+  }
+  /// Another warp: zeros for the columns that do not exist.
+  __device__ __forceinline__ void surround(const Stages& stages, int stage, int row, int lane) const {
+    for (int k = 0; k < kFloatChannels; ++k) {
+      float* const columns = stages.row(stage, k) + front() + lead(row, k);
+      for (int i = lane; i < from - begin; i += 32) columns[i] = 0;
+      for (int i = to - begin + lane; i < end - begin; i += 32) columns[i] = 0;
+    }
+  }
+
+  /// All stages of the rows, in their order: f(stage, parity, row, channel).
+  template <class F>
+  __device__ __forceinline__ static void for_each(int first_row, int last_row, int channels, const F& f) {
+    int stage = 0;
+    uint32_t parity = 0;
+    for (int row = first_row; row < last_row; ++row) {
+      for (int channel = 0; channel < channels; channel += kFloatChannels) {
+        f(stage, parity, row, channel);
+        if (++stage == kFloatStages) {
+          stage = 0;
+          parity ^= 1;
+        }
+      }
     }
   }
 };
@@ -146,23 +201,24 @@ __device__ __noinline__ void plain_row(const Plan& plan, const Arguments<float>&
   }
 }
 
-template <int Side>
+template <int Side, bool Ragged>
 __global__ void __launch_bounds__(kFloatBlock, 1)
     float_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<float> arguments,
                  const __grid_constant__ PlainSum plain) {
   extern __shared__ __align__(128) float staged[];
-  __shared__ uint64_t barriers[2 * kFloatStages];
+  __shared__ uint64_t barriers[(Ragged ? 3 : 2) * kFloatStages];
   float* const weights = staged + kFloatStages * kFloatChannels * kFloatPitch;
   const auto thread = static_cast<int>(threadIdx.x);
   const auto full = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
-  const Stages stages{full, full + kFloatStages * 8, staged};
+  const Stages stages{full, full + kFloatStages * 8, Ragged ? full + kFloatStages * 16 : full, staged};
 
   const auto [chunk, first_result, last_result, depth, image_group] = Place(plan, blockIdx.x);
 
   // Shared memory begins `lead` columns before what the chunk's first result reads, at a whole 16-byte piece.
   const int begin = chunk * kFloatWidth + plan.first_column;
-  const int lead = ((begin % 4) + 4) % 4;
-  const int from = max(begin - lead, 0), to = min(begin - lead + kFloatPitch, plan.source_width);
+  const int end = begin + min(kFloatWidth, plan.result_width - chunk * kFloatWidth) + 2 * plan.apart;
+  const int lead = Ragged ? 0 : ((begin % 4) + 4) % 4;
+  const int from = max(begin - lead, 0), to = min(Ragged ? end : begin - lead + kFloatPitch, plan.source_width);
 
   for (int i = thread; i < kFloatStages * kFloatChannels * kFloatPitch; i += kFloatBlock) staged[i] = 0;
   fill_float_weights(weights, plan, arguments.weight + image_group % plan.groups * plan.weight_group);
@@ -170,6 +226,7 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
     for (int i = 0; i < kFloatStages; ++i) {
       device::barrier_init(stages.full + i * 8, 1);
       device::barrier_init(stages.empty + i * 8, kFloatThreads / 32);
+      if constexpr (Ragged) device::barrier_init(stages.ready + i * 8, 1);
     }
     device::barrier_init_fence();
   }
@@ -179,7 +236,33 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
   // A source row reaches kTaps result rows: the last of them is `row - first_row`.
   const int rows_from = max(first_result + plan.first_row, 0);
   const int rows_to = min(last_result + plan.first_row + kTaps - 1, plan.source_rows);
-  if (thread >= kFloatThreads) {
+  const RaggedRows ragged{
+      arguments.source + image_group * plan.channels * plan.source_plane + int64_t{depth} * plan.source_slice,
+      arguments.source + plan.source_elements,
+      plan.source_plane,
+      plan.source_width,
+      begin,
+      end,
+      from,
+      to};
+  if (Ragged && thread >= kFloatThreads) {
+    device::registers_decrease<32>();
+    const int lane = thread % 32, last_row = from < to ? rows_to : rows_from;
+    if (thread < kFloatThreads + 32) {
+      RaggedRows::for_each(rows_from, last_row, plan.channels, [&](int stage, uint32_t parity, int row, int channel) {
+        device::barrier_wait(stages.empty + stage * 8, parity ^ 1);
+        ragged.bring(stages, stage, row, channel, lane);
+      });
+    } else if (thread < kFloatThreads + 64) {
+      RaggedRows::for_each(rows_from, last_row, plan.channels, [&](int stage, uint32_t parity, int row, int) {
+        device::barrier_wait(stages.full + stage * 8, parity);
+        ragged.surround(stages, stage, row, lane);
+        device::fence_async_proxy();  // the copy engine writes there next
+        __syncwarp();
+        if (lane == 0) device::barrier_arrive(stages.ready + stage * 8);
+      });
+    }
+  } else if (thread >= kFloatThreads) {
     device::registers_decrease<24>();
     RowFeed feed{
         arguments.source + image_group * plan.channels * plan.source_plane + int64_t{depth} * plan.source_slice + from,
@@ -195,7 +278,7 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
       while (feed.row < feed.last) feed.next(stages);
     }
   } else {
-    device::registers_increase<240>();
+    device::registers_increase<Ragged ? 232 : 240>();
     float* const result =
         arguments.result + image_group * plan.results * plan.result_plane + int64_t{depth} * plan.result_slice;
     float bias[kResults] = {};
@@ -207,12 +290,14 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
     uint32_t parity = 0;
     const float* weight = weights;
     ChannelInputs<Side> inputs[2];  // of the channel at hand and of the next one
+    int row_at_hand = rows_from;    // of the stage
     const auto load = [&](int channel) {
-      inputs[channel % 2].load(stages.row(stage, channel) + lead + Side * thread, plan.apart,
+      const int at = Ragged ? ragged.front() + static_cast<int>(ragged.lead(row_at_hand, channel)) : lead;
+      inputs[channel % 2].load(stages.row(stage, channel) + at + Side * thread, plan.apart,
                                weight + channel * kFloatWeights);
     };
     if (left > 0) {
-      device::barrier_wait(stages.full, 0);
+      device::barrier_wait(stages.ready, 0);
       load(0);
     }
     for (int row = first_result; row < last_result + kTaps - 1; ++row) {
@@ -231,9 +316,11 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
             stage = 0;
             parity ^= 1;
           }
-          weight = i + kFloatChannels < plan.channels ? weight + kFloatChannels * kFloatWeights : weights;
+          const bool same_row = i + kFloatChannels < plan.channels;
+          weight = same_row ? weight + kFloatChannels * kFloatWeights : weights;
+          if (!same_row) ++row_at_hand;
           if (--left > 0) {
-            device::barrier_wait(stages.full + stage * 8, parity);
+            device::barrier_wait(stages.ready + stage * 8, parity);
             load(0);
           }
           inputs[(kFloatChannels - 1) % 2].add(sums);
