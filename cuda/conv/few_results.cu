@@ -89,7 +89,8 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
     plan.side = whole && apart % 2 == 0 && plan.first_column % 2 == 0 && plan.result_width % 2 == 0 ? 2 : 1;
     plan.chunks = (plan.result_width + plan.width - 1) / plan.width;
     ms = std::max(6e-3 + choose_strips(plan) * plan.channels * float_instructions(plan.side) / 1.52e6,
-                  4e-3 + problem.bytes(sizeof(float)) / 3.6e9);
+                  4e-3 + problem.bytes(sizeof(float)) / 3.6e9) *
+         (plan.ragged ? 1.3 : 1.0);
   }
   return plan.images * plan.chunks * plan.strips < int64_t{1} << 31;
 }
