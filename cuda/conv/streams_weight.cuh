@@ -218,6 +218,7 @@ void launch_weight(const WeightPlan& plan, const WeightArguments<T>& arguments, 
            dim3(static_cast<unsigned>(plan.x.blocks)), dim3(static_cast<unsigned>(plan.x.users + 1) * 32),
            plan.x.shared_bytes, stream, plan, arguments);
   };
+  if (plan.by_rows) return launch_weight_rows(plan, arguments, stream);
   if (plan.x.width.step == 3) return start.template operator()<3, 5, 1, false>();
   const auto start_as = [&]<int Taps, int Rows>() {
     plan.x_whole ? start.template operator()<2, Taps, Rows, true>() : start.template operator()<2, Taps, Rows, false>();

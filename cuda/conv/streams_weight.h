@@ -13,12 +13,21 @@ constexpr int weight_warps(int rows, int width_taps, bool half) {
 /// Bytes on both sides of the rings that lanes may read in vain; those in front are zeros.
 inline constexpr int kWeightMargin = 128;
 
+// Of streams_weight_rows.cu.
+inline constexpr int kRowSteps = 3;      ///< of the tensor cores, 8 positions (half types 16), of a row at a time
+inline constexpr int kMostRowTaps = 5;   ///< of the height
+inline constexpr int kRowMargin = 2;     ///< heights of zeros above and below y
+inline constexpr int kMostStaged = 2;    ///< fours of y that a thread brings
+inline constexpr int kRowThreads = 512;  ///< at most
+constexpr int row_positions(int element_size) { return kRowSteps * 32 / element_size; }
+
 struct WeightPlan {
   Plan x;    ///< and all else
   int live;  ///< depths of y that a unit is multiplied with, at most
   int64_t y_elements;
   int y_pitch, y_slot_bytes, y_slots;  ///< bytes from one result to the next, of a unit
   bool y_whole;                        ///< four positions from a multiple of four on lie in whole vectors
+  bool by_rows;                        ///< on warpgroups; y_pitch is from one height to the next, of split y
   bool x_whole;                        ///< the same of all that they read
   int width_taps;                      ///< 3, 5 or 7: those of the width, or more
   int rows;                            ///< taps of the height of a warp
@@ -33,6 +42,8 @@ struct WeightArguments {
   double* partials;  ///< [weights, sharers]
 };
 
+template <class T>
+void launch_weight_rows(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream);
 template <class T>
 void launch_weight(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream);
 

@@ -16,18 +16,19 @@ constexpr int kBanks = 128;  // bytes
 int64_t up_to(int64_t least, int64_t rest) { return least + ((rest - least) % kBanks + kBanks) % kBanks; }
 
 /// Passes over shared memory of a load of x by 8 channels, four lanes of each: single words at every fourth position
-/// wherever runs may begin, or whole fours.
+/// wherever runs may begin, whole fours, or pairs at neighbouring positions.
 int passes(const ChannelMap& map, const WeightPlan& plan, int64_t plane_bytes, int size) {
-  const int words_of_lane = plan.x_whole ? size : 1, lanes_of_pass = 32 / words_of_lane;
+  const int words_of_lane = plan.by_rows ? size / 2 : plan.x_whole ? size : 1, lanes_of_pass = 32 / words_of_lane;
+  const int apart = plan.by_rows ? 8 : 4 * plan.x.width.step * size, granule = plan.by_rows ? 2 * size : size;
   int all = 0;
-  for (int lead = 0; lead < (plan.x_whole ? 1 : 16); lead += size) {
+  for (int lead = 0; lead < (plan.x_whole ? 1 : 16); lead += granule) {
     for (int first = 0; first < 32; first += lanes_of_pass) {
       std::set<int64_t> words;
       int count[32] = {}, most = 0;
       for (int lane = first; lane < first + lanes_of_pass; ++lane) {
         const int channel = lane / 4;
         const int64_t at = channel % 4 * map.pitch + channel / 4 * map.quad_pitch +
-                           (lead + channel * plane_bytes) % 16 + lane % 4 * 4 * plan.x.width.step * size;
+                           (lead + channel * plane_bytes) % 16 + lane % 4 * apart;
         for (int64_t word = at / 4; word < at / 4 + words_of_lane; ++word)
           if (words.insert(word).second) most = std::max(most, ++count[word % 32]);
       }
@@ -52,30 +53,52 @@ ChannelMap choose_map(const WeightPlan& plan, int64_t plane_bytes, int size) {
   return best;
 }
 
-/// What warps own; false where there is none.
-bool choose_form(WeightPlan& plan, int size, int alignment) {
+/// What the positions of a warp or warpgroup are; false where the form does not take the problem.
+bool choose_form(WeightPlan& plan, bool by_rows, int size, int alignment) {
   Plan& x = plan.x;
-  const int step = x.width.step, most_taps = step == 2 ? 7 : step == 3 ? 5 : 0;
-  if (x.width.kernel > most_taps) return false;
-  plan.y_whole = alignment >= 4 * size && x.width.result % 4 == 0;
-  plan.width_taps = step == 2 && x.width.kernel <= 3 ? 3 : most_taps;
-  plan.x_whole =
-      step == 2 && alignment >= 4 * size && x.width.source % 4 == 0 && (x.width.origin + plan.width_taps / 2) % 4 == 0;
-  plan.rows = plan.width_taps == 3 && x.height.kernel == 3 ? 3 : 1;
-  const int owners = to_int(divide_up(x.channels, 8)) * (x.height.kernel / plan.rows);
-  plan.splits = (weight_warps(plan.rows, plan.width_taps, size == 2) - 1) / owners;
+  const int step = x.width.step, chunks = to_int(divide_up(x.channels, 8));
+  plan.by_rows = by_rows;
+  int owners = 0, positions = 16;
+  if (by_rows) {
+    const int lead = x.width.origin & 1;
+    if (step != 2 || (plan.live > 1 && x.phases == 1) || alignment < 2 * size || x.width.source % 2 != 0 ||
+        x.width.kernel + lead > 8 || chunks > 3)
+      return false;
+    if (x.height.step != 2 || x.height.apart != 1 || x.height.kernel > kMostRowTaps) return false;
+    plan.x_whole = false;
+    plan.y_slots = 3;
+    plan.splits = 3 / chunks;
+    owners = 4 * chunks;
+    positions = row_positions(size);
+  } else {
+    const int most_taps = step == 2 ? 7 : step == 3 ? 5 : 0;
+    if (x.width.kernel > most_taps) return false;
+    plan.y_slots = plan.live + 1;
+    plan.y_whole = alignment >= 4 * size && x.width.result % 4 == 0;
+    plan.width_taps = step == 2 && x.width.kernel <= 3 ? 3 : most_taps;
+    plan.x_whole = step == 2 && alignment >= 4 * size && x.width.source % 4 == 0 &&
+                   (x.width.origin + plan.width_taps / 2) % 4 == 0;
+    plan.rows = plan.width_taps == 3 && x.height.kernel == 3 ? 3 : 1;
+    owners = chunks * (x.height.kernel / plan.rows);
+    plan.splits = (weight_warps(plan.rows, plan.width_taps, size == 2) - 1) / owners;
+  }
   x.users = owners * plan.splits;
-  plan.by_row = FastDivide(static_cast<uint32_t>(divide_up(x.width.result, 16)));
+  const int64_t pieces = divide_up(x.width.result, positions);
+  plan.by_row = FastDivide(static_cast<uint32_t>(by_rows ? pieces * positions / 4 : pieces));
   return x.users > 0;
 }
 
-/// Clocks of a multiprocessor for a unit, as seen on an H200 (27 plans within 20 %): a scheduler takes 1.25 an
-/// instruction, 7.3 a product of the tensor cores.
-double work_of(const WeightPlan& plan, int size) {
+/// Clocks of a multiprocessor for a unit with `rows` of x, as seen on an H200 (27 plans within 20 %): a scheduler takes
+/// 1.25 an instruction, 7.3 a product of the tensor cores.
+double work_of(const WeightPlan& plan, int64_t rows, int size) {
   const Plan& x = plan.x;
   const int pieces = to_int(plan.by_row.divisor);
   const double pair = x.phases == 1 ? 1 : x.phases == 2 ? 0.5 : 2.0 / x.phases;
   const double single = x.depth.kernel == 1 ? 0 : 1.0 / x.phases;
+  if (plan.by_rows) {
+    const double piece = size == 4 ? 100 + 107 * (2 * pair + single) : 190 + 50 * (2 * pair + single);
+    return static_cast<double>(rows) * pieces * 4 / row_positions(size) * piece * 3 / plan.splits;
+  }
   const int taps = plan.rows * plan.width_taps;
   const double of_x = plan.rows * (3 * x.width.step + plan.width_taps) * (size == 4 ? 5.0 : 3.75) + 55;
   const double of_y =
@@ -91,7 +114,7 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
   const int64_t plane_bytes = int64_t{x.depth.source} * x.height.source * x.width.source * size;
   const int64_t most_sharers = std::max<int64_t>(1, limits.multiprocessors / blocks);
   const ChannelMap map = choose_map(plan, plane_bytes, size);
-  const int sums_of_lane = plan.rows * plan.width_taps * 6;
+  const int sums_of_lane = plan.by_rows ? kMostDepthTaps * kMostRowTaps * 4 : plan.rows * plan.width_taps * 6;
   const auto sums = static_cast<std::size_t>(x.users * sums_of_lane * 32 * 4);
   for (x.heights = 1; x.heights <= std::min(16, x.height.result); ++x.heights) {
     const int64_t rows = std::min<int64_t>(
@@ -99,8 +122,14 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
     const int64_t bytes = divide_up(rows * x.width.source * size + 15, 16) * 16;
     if (bytes * x.channels > static_cast<int64_t>(limits.block_memory)) break;
     place_channels(x, map, bytes);
-    plan.y_pitch = to_int(up_to(int64_t{x.heights} * x.width.result * size + 16, 16 * size));
-    plan.y_slot_bytes = 8 * plan.y_pitch;
+    if (plan.by_rows) {
+      plan.y_pitch = to_int(plan.by_row.divisor) * (size == 4 ? 256 : 64);
+      plan.y_slot_bytes = (x.heights + 2 * kRowMargin) * plan.y_pitch;
+      if (int64_t{x.heights} * plan.by_row.divisor * 8 > int64_t{kMostStaged} * x.users * 32) break;
+    } else {
+      plan.y_pitch = to_int(up_to(int64_t{x.heights} * x.width.result * size + 16, 16 * size));
+      plan.y_slot_bytes = 8 * plan.y_pitch;
+    }
     const int64_t fixed = int64_t{plan.y_slots} * plan.y_slot_bytes + 2 * kWeightMargin;
     const int64_t left = static_cast<int64_t>(limits.block_memory) - 512 - fixed;
     x.slots = to_int(std::min<int64_t>(kMostSlots, left / x.slot_bytes));
@@ -110,7 +139,7 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
     x.by_height = FastDivide(static_cast<uint32_t>(height_blocks));
     const double y_bytes = 8.0 * x.heights * x.width.result * size / x.phases;
     const double copy = (static_cast<double>(x.channels * rows * x.width.source * size) + y_bytes) / 17.0;
-    const double unit = std::max({copy + 600, work_of(plan, size) + 600, 1300.0});
+    const double unit = std::max({copy + 600, work_of(plan, rows, size) + 600, 1300.0});
     int last_depths = 0;
     for (int cuts = 1; cuts <= 32; ++cuts) {
       x.depths = to_int(divide_up(x.depth.result, cuts));
@@ -140,8 +169,9 @@ WeightPlan plan_weight(const ConvProblem& problem, int element_size, int alignme
   if (!describe(problem, plan.x) || plan.x.depth.kernel > kMostDepthTaps || plan.x.width.origin < -24) return best;
   plan.y_elements = problem.y_numel();
   plan.live = to_int(divide_up(plan.x.depth.kernel, plan.x.phases));
-  plan.y_slots = plan.live + 1;
-  if (choose_form(plan, element_size, alignment)) choose_items(problem, element_size, plan, best);
+  for (const bool by_rows : {false, true}) {
+    if (choose_form(plan, by_rows, element_size, alignment)) choose_items(problem, element_size, plan, best);
+  }
   return best;
 }
 

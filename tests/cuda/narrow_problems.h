@@ -81,6 +81,7 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({2, 22, 9, 15, 68}, 26, 2, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
       problem({3, 14, 29, 132}, 20, 2, {3, 3}, {.stride = {1, 2}, .padding = {1, 5}}),
       problem({2, 32, 25, 96}, 10, 2, {3, 7}, {.stride = {2, 2}, .padding = {1, 3}}),
+      problem({2, 22, 10, 31, 110}, 26, 2, {3, 4, 6}, {.stride = {2, 2, 2}, .padding = {1, 1, 2}}),
       // Few taps in several items of a row: those of stride 4 once began at half of 16 bytes of the source.
       problem({3, 16, 4092}, 16, 1, {2}, {.stride = {4}, .padding = {2}, .padding_after = {1}, .dilation = {2}}),
       // Rows without taps between rows with them: several items a block, each from another boundary; items that begin
