@@ -19,6 +19,7 @@ inline constexpr int kMostPhases = 4;            ///< of an axis
 inline constexpr int kMostUnits = 48;            ///< of the sum, over all phases of depth and height
 inline constexpr int kMostRows = 2;              ///< phases of depth and height that a warp works on at once, at most
 inline constexpr int kWide = 8;                  ///< neighbouring q of a lane
+inline constexpr int kMiddle = 6;                ///< where fewer positions then lie beside a row
 inline constexpr int kNarrow = 4;                ///< where rows have no more than 32
 inline constexpr int kMostFragments = 448;       ///< of the weights
 inline constexpr int kMostSources = kMostUnits;  ///< source rows in eight channels that an item reads
@@ -64,7 +65,7 @@ struct Plan {
   int column_tiles;  ///< 8 result channels each
   int fragments;
   FastDivide tiles[3];
-  int lane_positions;  ///< kWide or kNarrow
+  int lane_positions;  ///< kWide, kMiddle or kNarrow
   int positions;       ///< q of a warp: eight times as many
   int lead;            ///< positions by which the first tile of a row begins before it, so that windows are aligned
   bool aligned;        ///< four source positions are one access
@@ -85,9 +86,10 @@ struct Plan {
   Fragment fragment[kMostFragments];
 };
 
-/// Warps of a block, as many as registers allow.
-constexpr int most_warps(int lane_positions, int size) {
-  return (size == 4 ? 8 : 12) + (lane_positions == kNarrow ? 4 : 0);
+/// Warps of a block, as many as registers allow. `aligned`: with sources in shared memory.
+constexpr int most_warps(int lane_positions, int size, bool aligned) {
+  if (size == 4) return lane_positions == kNarrow || (lane_positions == kMiddle && !aligned) ? 12 : 8;
+  return lane_positions == kNarrow ? 16 : 12;
 }
 
 /// Phases of depth and height that a warp works on at once.

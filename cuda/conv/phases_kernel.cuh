@@ -6,8 +6,8 @@
 // tile m. It reads a window of source positions, of which every tap finds its eight. Weights lie in shared memory as
 // fragments, in the order of the sum, and so do the warp's own source rows, where they are aligned: as soon as an item
 // has read a row for the last time, the same row of the next item is copied there. Results turn into rows in shared
-// memory, whatever alignment those have. Where rows have at most 32 positions, a lane has four, straight from global
-// memory.
+// memory, whatever alignment those have. Where tiles of 48 positions leave fewer beside a row, a lane has six, where
+// rows have at most 32, four, straight from global memory.
 //
 // Split operands, and zeros that stand for what does not exist, make results that are not finite where plain sums have
 // finite ones: those are computed again at the end, in plain float32.
@@ -120,14 +120,14 @@ __device__ __noinline__ void plain_results(const Plan& plan, const PlainSumOf<T>
   }
 }
 
-template <class T, int Lane>
-inline constexpr int kThreads = 32 * most_warps(Lane, static_cast<int>(sizeof(T)));
+template <class T, int Lane, bool Aligned>
+inline constexpr int kThreads = 32 * most_warps(Lane, static_cast<int>(sizeof(T)), Aligned);
 template <int Phases>
 inline constexpr int kRowsAtOnce = rows_at_once(Phases);
 
 /// Lane: positions of one.
 template <class T, int Lane, int Phases, int Shifts, bool Aligned>
-__global__ void __launch_bounds__(kThreads<T, Lane>, 1)
+__global__ void __launch_bounds__(kThreads<T, Lane, Aligned>, 1)
     phases_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<T> arguments,
                   const __grid_constant__ PlainSumOf<T> plain) {
   using Rows = StageRows<T, Lane, Phases>;

@@ -14,12 +14,14 @@ void launch_phases(const Plan& plan, const Arguments<T>& arguments, const PlainS
   };
   const auto with_phases = [&]<int Phases>(std::integral_constant<int, Phases>) {
     const auto with_shifts = [&]<int Shifts>(std::integral_constant<int, Shifts>) {
-      if (plan.lane_positions == kWide) {
-        plan.aligned ? start(phases_kernel<T, kWide, Phases, Shifts, true>)
-                     : start(phases_kernel<T, kWide, Phases, Shifts, false>);
-      } else {
-        plan.aligned ? start(phases_kernel<T, kNarrow, Phases, Shifts, true>)
-                     : start(phases_kernel<T, kNarrow, Phases, Shifts, false>);
+      const auto with_lane = [&]<int Lane>(std::integral_constant<int, Lane>) {
+        plan.aligned ? start(phases_kernel<T, Lane, Phases, Shifts, true>)
+                     : start(phases_kernel<T, Lane, Phases, Shifts, false>);
+      };
+      switch (plan.lane_positions) {
+        case kNarrow: return with_lane(std::integral_constant<int, kNarrow>{});
+        case kMiddle: return with_lane(std::integral_constant<int, kMiddle>{});
+        default: return with_lane(std::integral_constant<int, kWide>{});
       }
     };
     plan.shifts == 2 ? with_shifts(std::integral_constant<int, 2>{}) : with_shifts(std::integral_constant<int, 4>{});

@@ -89,12 +89,19 @@ int source_of(const SourceRow& row, int channel, int64_t offset, Plan& plan) {
 
 /// Where a warp has its sources: so that lanes that read together meet different banks.
 void place_sources(const std::vector<Window>& windows, int size, Plan& plan) {
-  plan.first_width = windows.front().start;
+  // Those of kMiddle begin anywhere in four positions, others with one.
+  const bool vectors = plan.lane_positions == kWide;
+  plan.first_width = vectors ? windows.front().start : -(((plan.origin[2] % 4) + 4) % 4);
   const int last = windows.back().start + windows.back().shifts - 1;
   plan.fours = to_int(divide_up(last - plan.first_width + plan.positions, 4));
   const int four = 4 * size, line = 128 / four;
   plan.pitch = (to_int(divide_up(plan.fours - 1, line)) * line + 1) * four;
   plan.pair_pitch = size == 4 ? 2 * four : 6 * four;
+  if (!vectors) {
+    const int bank = size == 4 ? 64 : 32;  // two ways, which is the least of float32, or one
+    plan.pitch = to_int(divide_up(plan.fours * four - bank, 128)) * 128 + bank;
+    plan.pair_pitch = 0;
+  }
   plan.second = 4 * plan.pitch + plan.pair_pitch;
   for (int i = 0; i < plan.source_count; ++i) plan.sources[i].shared = i * 2 * plan.second;
   plan.sources_bytes = plan.source_count * 2 * plan.second + four;
@@ -212,13 +219,14 @@ Plan plan_on(const ConvProblem& problem, const GroupProblem& p, const ConvConfig
   plan.weight_group = p.weight_group;
   plan.weight_result = p.weight_result;
   plan.weight_source = p.weight_source;
-  const int lead = ((p.origin[2] % 4) + 4) % 4;
-  plan.lane_positions = width_tiles(p, 0, 8 * kNarrow) == 1 ? kNarrow : kWide;
+  const bool middle = width_tiles(p, 0, 8 * kMiddle) * kMiddle < width_tiles(p, 0, 8 * kWide) * kWide;
+  plan.lane_positions = width_tiles(p, 0, 8 * kNarrow) == 1 ? kNarrow : middle ? kMiddle : kWide;
   plan.positions = 8 * plan.lane_positions;
+  const int lead = plan.lane_positions == kMiddle ? 0 : ((p.origin[2] % 4) + 4) % 4;
   plan.aligned = aligned && config.alignment >= 4 * size && p.source[2] % 4 == 0 &&
                  width_tiles(p, lead, plan.positions) == width_tiles(p, 0, plan.positions);
   plan.lead = plan.aligned ? lead : 0;
-  if (!list_units(p, windows_of(p, plan.aligned), size, plan)) return plan;
+  if (!list_units(p, windows_of(p, plan.aligned && plan.lane_positions != kMiddle), size, plan)) return plan;
   plan.column_tiles = to_int(divide_up(p.result_channels, 8));
   int64_t items = p.batch;
   for (int axis = 0; axis < 3; ++axis) {
@@ -229,12 +237,14 @@ Plan plan_on(const ConvProblem& problem, const GroupProblem& p, const ConvConfig
   }
   if (items >= (int64_t{1} << 30) || p.groups > 65535) return plan;
   const DeviceTraits limits = small_groups::device_limits();
-  plan.warps = most_warps(plan.lane_positions, size);
-  plan.shared_bytes =
-      static_cast<std::size_t>(plan.fragments) * static_cast<std::size_t>(plan.column_tiles) *
-          (size == 4 ? 512u : 128u) +
-      static_cast<std::size_t>(plan.warps * (stage_bytes(plan.lane_positions, p.phases[2], size) + plan.sources_bytes));
-  if (plan.shared_bytes > limits.block_memory) return plan;
+  const auto weight_bytes = static_cast<std::size_t>(plan.fragments * plan.column_tiles * (size == 4 ? 512 : 128));
+  const auto warp_bytes =
+      static_cast<std::size_t>(stage_bytes(plan.lane_positions, p.phases[2], size) + plan.sources_bytes);
+  for (plan.warps = most_warps(plan.lane_positions, size, plan.aligned);; --plan.warps) {
+    plan.shared_bytes = weight_bytes + static_cast<std::size_t>(plan.warps) * warp_bytes;
+    if (plan.shared_bytes <= limits.block_memory) break;
+    if (plan.warps <= 8) return plan;
+  }
   plan.items = to_int(items);
   plan.blocks = blocks_of_group(p.groups, divide_up(items, plan.warps), limits.multiprocessors);
   plan.predicted_ms = predict(problem, plan, size);

@@ -1,6 +1,7 @@
 // How a warp of phases_kernel.cuh turns its sums into rows of the result.
 #pragma once
 
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -24,9 +25,10 @@ __device__ __forceinline__ void store_half(void* to, uint32_t value, bool exists
 template <class T, int Lane, int Phases>
 struct StageRows {
   static constexpr int kSize = static_cast<int>(sizeof(T));
-  static constexpr int kUnit = Lane == kWide ? 16 : 4 * kSize;  ///< bytes that a lane writes at once
-  static constexpr int kUnits = Lane * Phases * kSize / kUnit;  ///< of a lane
-  static constexpr int kElements = 8 * Lane * Phases;           ///< of a row
+  static constexpr int kLaneBytes = Lane * Phases * kSize;
+  static constexpr int kUnit = std::gcd(kLaneBytes, 16);  ///< bytes that a lane writes at once
+  static constexpr int kUnits = kLaneBytes / kUnit;       ///< of a lane
+  static constexpr int kElements = 8 * Lane * Phases;     ///< of a row
   static constexpr int kPitch = (kElements * kSize + 127) / 128 * 128;
   static constexpr int kBytes = stage_bytes(Lane, Phases, kSize);
   /// Bytes.
@@ -39,26 +41,28 @@ struct StageRows {
 template <class T, int Lane, int Phases>
 __device__ __forceinline__ void write_stage(unsigned char* stage, const float (&sums)[Phases][Lane / 2][4], int lane) {
   using Rows = StageRows<T, Lane, Phases>;
-  constexpr int kWords = Rows::kUnit / Rows::kSize;
+  constexpr int kElements = Rows::kUnit / Rows::kSize, kWords = Rows::kUnit / 4, kOfWord = 4 / Rows::kSize;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    unsigned char* const to = stage + Rows::row(lane % 4, i) + lane / 4 * (Rows::kUnits * Rows::kUnit);
+    unsigned char* const to = stage + Rows::row(lane % 4, i) + lane / 4 * Rows::kLaneBytes;
 #pragma unroll
     for (int k = 0; k < Rows::kUnits; ++k) {
-      float of[kWords];
+      float of[kElements];
 #pragma unroll
-      for (int e = 0; e < kWords; ++e) {
-        const int position = (kWords * k + e) / Phases, phase = (kWords * k + e) % Phases;
+      for (int e = 0; e < kElements; ++e) {
+        const int position = (kElements * k + e) / Phases, phase = (kElements * k + e) % Phases;
         of[e] = sums[phase][position % (Lane / 2)][position / (Lane / 2) * 2 + i];
       }
+      uint32_t words[kWords];
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) words[w] = device::pack_word<T>(of + w * kOfWord);
       unsigned char* const unit = to + k * Rows::kUnit;
-      if constexpr (sizeof(T) == 4) {
-        *reinterpret_cast<float4*>(unit) = float4{of[0], of[1], of[2], of[3]};
-      } else if constexpr (Rows::kUnit == 16) {
-        *reinterpret_cast<uint4*>(unit) = uint4{device::pack_word<T>(of), device::pack_word<T>(of + 2),
-                                                device::pack_word<T>(of + 4), device::pack_word<T>(of + 6)};
+      if constexpr (kWords == 4) {
+        *reinterpret_cast<uint4*>(unit) = uint4{words[0], words[1], words[2], words[3]};
+      } else if constexpr (kWords == 2) {
+        *reinterpret_cast<uint2*>(unit) = uint2{words[0], words[1]};
       } else {
-        *reinterpret_cast<uint2*>(unit) = uint2{device::pack_word<T>(of), device::pack_word<T>(of + 2)};
+        *reinterpret_cast<uint32_t*>(unit) = words[0];
       }
     }
   }
@@ -69,8 +73,8 @@ template <class T, int Lane, int Phases>
 __device__ __forceinline__ void write_rows(const unsigned char* stage, T* result, int64_t plane, int begin, int end,
                                            int channels, int lane) {
   using Rows = StageRows<T, Lane, Phases>;
-  constexpr int kRowWords = Rows::kElements / 32;      // of an element, of a lane
-  constexpr int kWords = (Rows::kElements + 63) / 64;  // of two elements, of a lane
+  constexpr int kRowWords = (Rows::kElements + 31) / 32;  // of an element, of a lane
+  constexpr int kWords = (Rows::kElements + 63) / 64;     // of two elements, of a lane
   const auto write = [&]<bool All>(std::bool_constant<All>) {
     if constexpr (sizeof(T) == 4) {
       unsigned char* own = reinterpret_cast<unsigned char*>(result + lane);

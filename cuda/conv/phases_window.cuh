@@ -135,13 +135,15 @@ struct Feed<T, kNarrow, Shifts, true> : Feed<T, kNarrow, Shifts, false> {
   }
 };
 
-/// Source rows in a warp's shared memory, brought there an item ahead.
-template <class T, int Shifts>
-struct Feed<T, kWide, Shifts, true> {
+/// Source rows in a warp's shared memory, brought there an item ahead. Lanes of eight positions load them by four,
+/// lanes of six, whose windows begin anywhere, by one.
+template <class T, int Lane, int Shifts>
+struct Feed<T, Lane, Shifts, true> {
   static constexpr bool kShared = true;
-  static constexpr bool kPairs = sizeof(T) == 2;
+  static constexpr bool kVectors = Lane == kWide;
+  static constexpr bool kPairs = kVectors && sizeof(T) == 2;
   static constexpr int kFour = 4 * static_cast<int>(sizeof(T));  ///< bytes of four positions
-  static constexpr int kWords = (kPairs ? 2 : 4) * 3;
+  static constexpr int kWords = !kVectors ? Shifts + Lane - 1 : (kPairs ? 2 : 4) * 3;
   uint32_t word[2][kWords];
   uint32_t own, second, to, to_second;
 
@@ -151,7 +153,7 @@ struct Feed<T, kWide, Shifts, true> {
       return base + static_cast<uint32_t>(t * plan.pitch + t / 2 * plan.pair_pitch + i * plan.second);
     };
     second = static_cast<uint32_t>(plan.second);
-    own = row(lane % 4, 0) + static_cast<uint32_t>(lane / 4 * (2 * kFour));
+    own = row(lane % 4, 0) + static_cast<uint32_t>(lane / 4 * Lane) * uint32_t{sizeof(T)};
     const int channel = lane / 8;  // and the one four further
     to = (sizeof(T) == 4 ? row(channel, 0) : row(channel / 2, channel % 2)) + static_cast<uint32_t>(lane % 8 * kFour);
     to_second = to + static_cast<uint32_t>(sizeof(T) == 4 ? plan.second : 2 * plan.pitch + plan.pair_pitch);
@@ -186,7 +188,18 @@ struct Feed<T, kWide, Shifts, true> {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
 #pragma unroll
-      for (int four = 0; four < 3; ++four) {
+      for (int j = 0; !kVectors && j < kWords; ++j) {
+        const uint32_t from = own + static_cast<uint32_t>(unit.shared) + c * second + j * sizeof(T);
+        if constexpr (sizeof(T) == 2) {
+          uint16_t half;
+          asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(from));
+          word[c][j] = half;
+        } else {
+          asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word[c][j]) : "r"(from));
+        }
+      }
+#pragma unroll
+      for (int four = 0; kVectors && four < 3; ++four) {
         const uint32_t from = own + static_cast<uint32_t>(unit.shared) + four * kFour;
         uint32_t* const w = word[c] + four * (kWords / 3);
         if constexpr (sizeof(T) == 2) {

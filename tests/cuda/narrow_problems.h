@@ -82,6 +82,13 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({3, 14, 29, 132}, 20, 2, {3, 3}, {.stride = {1, 2}, .padding = {1, 5}}),
       problem({2, 32, 25, 96}, 10, 2, {3, 7}, {.stride = {2, 2}, .padding = {1, 3}}),
       problem({2, 22, 10, 31, 110}, 26, 2, {3, 4, 6}, {.stride = {2, 2, 2}, .padding = {1, 1, 2}}),
+      // 33 to 48 positions of a phase, and 65 to 96: rows of whole 16 bytes and others, each of one to four phases.
+      problem({2, 24, 5, 11, 96}, 16, 2, {3, 3, 7}, {.stride = {2, 2, 2}, .padding = {1, 1, 3}}),
+      problem({1, 20, 3, 9, 83}, 14, 2, {2, 3, 3}, {.stride = {1, 2, 2}, .padding = {1, 0, 0}}),
+      problem({2, 14, 12, 130}, 32, 2, {3, 5}, {.stride = {2, 3}, .padding = {1, 1}, .padding_after = {1, 3}}),
+      problem({2, 16, 9, 184}, 24, 2, {4, 3}, {.stride = {3, 2}, .padding = {1, 1}}),
+      problem({2, 12, 10, 367}, 15, 3, {3, 6}, {.stride = {2, 4}, .padding = {0, 2}, .padding_after = {1, 3}}),
+      problem({2, 16, 13, 44}, 16, 2, {5, 3}, {.stride = {2, 1}, .padding = {2, 1}}),
       // Few taps in several items of a row: those of stride 4 once began at half of 16 bytes of the source.
       problem({3, 16, 4092}, 16, 1, {2}, {.stride = {4}, .padding = {2}, .padding_after = {1}, .dilation = {2}}),
       // Rows without taps between rows with them: several items a block, each from another boundary; items that begin
