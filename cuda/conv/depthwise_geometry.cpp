@@ -7,6 +7,8 @@ namespace {
 
 constexpr int64_t kLargest = int64_t{1} << 30;  // room for the halo and one block beyond the last column
 
+constexpr int64_t kLongRowBytes = 512;  // of rows that are worth space between them
+
 int to_int(int64_t value) { return static_cast<int>(value); }
 
 /// A number that is too large for the kernels stays so large that `tiles` tells.
@@ -78,7 +80,7 @@ void fill_box(MarchGeometry& g, const MarchShape& shape, int64_t bytes, int size
 
   // Worth the space between rows if these are long, and if what is left of the box for them matters little.
   const bool few_taps = !weight || shape.march == 1 || shape.width <= 3;
-  if (size == 4 && shape.inner == 1 && few_taps && g.result.rows.width * size >= 512) g.line = kBoxLine;
+  if (size == 4 && shape.inner == 1 && few_taps && g.result.rows.width * size >= kLongRowBytes) g.line = kBoxLine;
   const int64_t march_rows = shape.march == 1 ? 1 : strip + shape.march - 1;
   const int64_t result_rows = shape.march == 1 ? 1 : strip;
   const int64_t columns = (shape.march == 1 ? strip : 1) * per_thread * words;
@@ -191,8 +193,11 @@ BandGeometry band_geometry(const ConvProblem& p, ConvPass pass) {
   g.inner = g.inner_tiles = divider(1);
   g.strips = divider(divide_up(height, strip));
   g.column_tiles = divider(divide_up(g.result.rows.width, columns));
+  // Rows of whole lines: at whole or half lines of the box, without space between them.
+  const int64_t source_bytes = g.source.rows.width * kSize;
+  if (source_bytes >= kLongRowBytes) g.line = source_bytes % kBoxLine == 0 ? kBoxLine / 2 : kBoxLine;
   const auto box = [&](int64_t planes) {
-    g.source_box = row_box(g.source.rows, planes, strip + halo, 1, columns + kBandReach, kSize);
+    g.source_box = row_box(g.source.rows, planes, strip + halo, 1, columns + kBandReach, kSize, -1, g.line);
     return g.source_box.bytes;
   };
   const bool whole = g.strips.divisor * g.column_tiles.divisor == 1 && p.out_channels == p.in_channels;

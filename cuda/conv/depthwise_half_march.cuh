@@ -76,15 +76,46 @@ __device__ __noinline__ void plain_results(const BandParams<T>& p, int64_t plane
   }
 }
 
-/// Stores two neighbours of a row, `left` columns from its end. kEven: both exist or neither, aligned to both.
-template <bool kEven, class T>
-__device__ __forceinline__ void store_neighbours(T* to, const float* values, int left) {
-  if (kEven || (left > 1 && reinterpret_cast<uintptr_t>(to) % 4 == 0)) {
-    if (left > 0) *reinterpret_cast<uint32_t*>(to) = device::pack_word<T>(values);
+/// Stores a warp's results of a row: columns 0, 1, 64, 65 from the lane's first on, of which `left` exist. The warp's
+/// lanes have neighbouring pairs. Odd: `to`, the lane's first, is not aligned to two elements; then words begin at
+/// every second result and the next lane has their other half. Unless Mixed, `left` is even.
+template <RowStart Start, class T>
+__device__ __forceinline__ void store_row(T* to, const float (&values)[4], int left) {
+  const auto store_word = [](T* at, float low, float high) {
+    const float pair[] = {low, high};
+    *reinterpret_cast<uint32_t*>(at) = device::pack_word<T>(pair);
+  };
+  // The same in all lanes.
+  const bool odd = Start == RowStart::Mixed ? reinterpret_cast<uintptr_t>(to) % 4 != 0 : Start == RowStart::Odd;
+  if (!odd) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      T* const at = to + 64 * half;
+      const int exist = left - 64 * half;
+      if (exist > (Start == RowStart::Mixed ? 1 : 0)) {
+        store_word(at, values[2 * half], values[2 * half + 1]);
+      } else if (Start == RowStart::Mixed && exist == 1) {
+        at[0] = device::from_accumulator<T>(values[2 * half]);
+      }
+    }
     return;
   }
-  if (left > 0) to[0] = device::from_accumulator<T>(values[0]);
-  if (left > 1) to[1] = device::from_accumulator<T>(values[1]);
+  const unsigned lane = threadIdx.x % 32;
+  float next[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) next[half] = __shfl_sync(0xffffffffu, values[2 * half], (lane + 1) % 32);
+  if (lane == 31) next[0] = next[1];
+  if (lane == 0 && left > 0) to[0] = device::from_accumulator<T>(values[0]);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    T* const at = to + 64 * half + 1;
+    const int exist = left - 64 * half;
+    if (exist > 2 && !(half == 1 && lane == 31)) {
+      store_word(at, values[2 * half + 1], next[half]);
+    } else if (exist > 1) {
+      at[0] = device::from_accumulator<T>(values[2 * half + 1]);
+    }
+  }
 }
 
 /// Where a lane's share of an item is.
@@ -97,9 +128,9 @@ struct BandLane {
   int rows, left;  ///< results that exist: rows, and columns from the lane's first on
 };
 
-/// The results of an item; false where one of them is not finite. kEven: all rows of source and result are aligned to
-/// two elements, and the results are an even number.
-template <bool kEven, class T, int March>
+/// The results of an item; false where one of them is not finite. Unless Mixed, all rows of the source are aligned to
+/// two elements, those of the result all or, Odd, none, and the results are an even number.
+template <RowStart Start, class T, int March>
 __device__ __forceinline__ bool march_bands(BandLane<T> lane, const uint32_t (&bands)[March][2], float bias,
                                             const Activation& activation) {
   float sums[March][4];  // of the result rows in reach, row modulo March
@@ -116,7 +147,7 @@ __device__ __forceinline__ bool march_bands(BandLane<T> lane, const uint32_t (&b
     for (int u = 0; u < March; ++u) {
       if (!kChecked || row0 + u < lane.rows) {
         uint32_t a[4];
-        load_groups<kEven>(lane.source, a);
+        load_groups<Start != RowStart::Mixed>(lane.source, a);
 #pragma unroll
         for (int m = 0; m < March; ++m) device::multiply_halves<T>(sums[(u - m + March) % March], a, bands[m]);
       }
@@ -129,8 +160,7 @@ __device__ __forceinline__ bool march_bands(BandLane<T> lane, const uint32_t (&b
 #pragma unroll
           for (int i = 0; i < 4; ++i) done[i] = device::call_activation(activation, done[i]);
         }
-        store_neighbours<kEven>(lane.result, done, lane.left);
-        store_neighbours<kEven>(lane.result + 64, done + 2, lane.left - 64);
+        store_row<Start>(lane.result, done, lane.left);
       }
       lane.result += lane.result_pitch;
 #pragma unroll
@@ -138,7 +168,8 @@ __device__ __forceinline__ bool march_bands(BandLane<T> lane, const uint32_t (&b
     }
   };
   int row0 = 1 - March;
-  if (March > 1) round(std::true_type{}, row0), row0 += March;
+  round(std::true_type{}, row0);
+  row0 += March;
   for (; row0 + March <= lane.rows; row0 += March) round(std::false_type{}, row0);
   if (row0 < lane.rows) round(std::true_type{}, row0);
   return probe == 0;
@@ -156,10 +187,20 @@ __device__ __forceinline__ void clear_before_rows(unsigned char* shared, const R
   }
 }
 
-template <class T, int March>
+/// Where the rows of `p` begin.
+template <class T>
+RowStart band_start(const BandParams<T>& p) {
+  const MarchGeometry& g = p.geometry.march;
+  const bool regular = (g.source_box.outer_pitch | g.source_box.plane_pitch) % 4 == 0 &&
+                       g.result.rows.outer_pitch % 2 == 0 && g.result.slice % 2 == 0 && g.result.rows.width % 2 == 0;
+  if (!regular) return RowStart::Mixed;
+  return reinterpret_cast<uintptr_t>(p.result) % 4 == 0 ? RowStart::Even : RowStart::Odd;
+}
+
+template <class T, int March, RowStart Start>
 __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
     depthwise_bands(const __grid_constant__ BandParams<T> p) {
-  extern __shared__ __align__(16) unsigned char shared[];
+  extern __shared__ __align__(kBoxLine) unsigned char memory[];
   __shared__ uint64_t copied;
   const BoxCopy copy(copied);
 
@@ -167,15 +208,14 @@ __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
   const RowBox& box = g.source_box;
   const MarchTile tile = march_tile(g, blockIdx.x);
   const auto place = source_place<T>(p, g, tile);
+  unsigned char* const shared = box_begin(memory, g, place);
   copy.start(shared, box, g.source.rows, place);
   copy.arrive();
 
   const auto lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int warps = static_cast<int>(blockDim.x / 32);
   const int64_t result_pitch = g.result.rows.outer_pitch;
-  const bool even = (box.outer_pitch | box.plane_pitch) % 4 == 0 && result_pitch % 2 == 0 && g.result.slice % 2 == 0 &&
-                    g.result.rows.width % 2 == 0 && reinterpret_cast<uintptr_t>(p.result) % 4 == 0;
-  const int shift = even ? box_shift(place) / 2 % 2 : 0;
+  const int shift = Start != RowStart::Mixed ? box_shift(place) / 2 % 2 : 0;
   uint32_t bands[March][2];
   const T* weight = p.weight;
   float bias = 0;
@@ -213,8 +253,7 @@ __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
         result_pitch,
         rows,
         left};
-    const bool finite =
-        even ? march_bands<true>(at, bands, bias, p.activation) : march_bands<false>(at, bands, bias, p.activation);
+    const bool finite = march_bands<Start>(at, bands, bias, p.activation);
     if (!finite) {
       plain_results<T, March>(p, tile.plane + plane, weight, bias, tile.march + row, rows, tile.column + column, left);
     }
@@ -224,11 +263,16 @@ __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
 template <class T>
 void launch_bands(int march, const BandParams<T>& params, cudaStream_t stream) {
   with_march(march, [&]<int March>(std::integral_constant<int, March>) {
-    if constexpr (March > 1)
-      launch("conv depthwise bands", depthwise_bands<T, March>,
-             dim3(static_cast<unsigned>(params.geometry.march.tiles)),
+    const auto start = [&](auto* kernel) {
+      launch("conv depthwise bands", kernel, dim3(static_cast<unsigned>(params.geometry.march.tiles)),
              dim3(static_cast<unsigned>(params.geometry.march.threads)),
              static_cast<std::size_t>(params.geometry.march.source_box.bytes), stream, params);
+    };
+    switch (band_start(params)) {
+      case RowStart::Even: return start(depthwise_bands<T, March, RowStart::Even>);
+      case RowStart::Odd: return start(depthwise_bands<T, March, RowStart::Odd>);
+      case RowStart::Mixed: return start(depthwise_bands<T, March, RowStart::Mixed>);
+    }
   });
 }
 
