@@ -5,8 +5,8 @@
 #include "../reduce/fold_runs.cuh"
 #include "gradient_sums.cuh"
 #include "planes.cuh"
+#include "ring_norms.cuh"
 #include "rows.h"
-#include "whole_row_backward.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -84,7 +84,7 @@ struct CombinePlanes {
       total = total + GradientSums{w * sums[q].plain, w * sums[q].scaled, sums[q].difference};
     }
     if (fixed) return {static_cast<Wide<T>>(mean[s]), 0, static_cast<Wide<T>>(rstd[s]), 0, 0};
-    return slopes_of<T>(total, count, mean[s], rstd[s]);
+    return slopes_of<T>(total, 1 / count, mean[s], rstd[s]);
   }
 };
 template <class F, class Out>
@@ -98,7 +98,8 @@ template <class T>
 struct ChannelGradients {
   using Value = Accumulator<T>;
   NormPlanes planes;
-  int64_t planes_each, stride;  ///< the sums that belong to channel c: c + j * stride
+  int64_t planes_each, stride;  ///< the planes that belong to channel c: c + j * stride
+  int pieces;                   ///< of a plane, each with its sums
   const GradientSums* sums;
   const Slopes<Wide<T>>* slopes;
   T *weight, *bias;  ///< null: not wanted
@@ -106,14 +107,17 @@ struct ChannelGradients {
     double plain, scaled;
     __device__ friend Sums operator+(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.scaled + b.scaled}; }
   };
-  /// The planes of one lane of a warp.
-  __device__ Sums sum(int64_t c, int lane) const {
+  __device__ int64_t count() const { return planes_each * pieces; }
+  /// What one of a channel's threads adds up.
+  __device__ Sums sum(int64_t c, int rank, int threads) const {
     Sums total{0, 0};
-    for (int64_t j = lane; j < planes_each; j += Teams::kWarp) {
-      const int64_t q = c + j * stride;
+#pragma unroll 2
+    for (int64_t j = rank; j < count(); j += threads) {
+      const int64_t q = c + j / pieces * stride;
       const Slopes<Wide<T>> s = slopes[planes.statistic(q)];
-      total.plain += sums[q].plain;
-      total.scaled += (sums[q].scaled - static_cast<double>(s.rest) * sums[q].plain) * static_cast<double>(s.rstd);
+      const GradientSums& more = sums[q * pieces + j % pieces];
+      total.plain += more.plain;
+      total.scaled += (more.scaled - static_cast<double>(s.rest) * more.plain) * static_cast<double>(s.rstd);
     }
     return total;
   }
@@ -123,16 +127,17 @@ struct ChannelGradients {
   }
 };
 
-/// A warp a channel.
+/// `threads` threads a channel, a power of two.
 template <class F>
-__global__ void __launch_bounds__(kMapThreads) channel_kernel(int64_t count, const __grid_constant__ F f) {
-  const int64_t c = (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) / Teams::kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % Teams::kWarp;
-  typename F::Sums total{0, 0};
-  if (c < count) total = f.sum(c, lane);
-  total = combine_neighbours(Teams::kWarp, total, static_cast<typename F::Sums*>(nullptr),
-                             [](const auto& a, const auto& b) { return a + b; });
-  if (c < count && lane == 0) f.write(c, total);
+__global__ void __launch_bounds__(kMapThreads) channel_kernel(int64_t count, int threads, const __grid_constant__ F f) {
+  using Sums = typename F::Sums;
+  __shared__ Sums shared[kMapThreads / Teams::kWarp];
+  const int64_t c = (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) / threads;
+  const int rank = static_cast<int>(threadIdx.x) % threads;
+  Sums total{0, 0};
+  if (c < count) total = f.sum(c, rank, threads);
+  total = combine_neighbours(threads, total, shared, functor::Add{});
+  if (c < count && rank == 0) f.write(c, total);
 }
 
 /// The same from g and x, where planes are too short.
@@ -203,46 +208,36 @@ struct Backward {
     launch(name, combine_kernel<CombinePlanes<T>, Slopes<Wide<T>>>, map_blocks(statistics), kMapThreads, 0,
            scope.stream(), statistics, f, slopes);
   }
-  void write_parameters(int64_t channels) const {
+  /// `pieces`: those of a plane that have sums of their own.
+  void write_parameters(int64_t channels, int pieces = 1) const {
     if (!wants_parameters()) return;
     const DeviceScope scope(x.device());
     const ChannelGradients<T> f{planes,
-                                sums_count / channels,
+                                sums_count / channels / pieces,
                                 channels,
+                                pieces,
                                 sums,
                                 slopes,
                                 data_or_null<T>(grads.weight),
                                 data_or_null<T>(grads.bias)};
-    launch(name, channel_kernel<ChannelGradients<T>>, map_blocks(channels * Teams::kWarp), kMapThreads, 0,
-           scope.stream(), channels, f);
+    const auto needed = std::bit_ceil(static_cast<uint64_t>(f.planes_each * pieces));
+    const auto threads = static_cast<int>(std::clamp<uint64_t>(needed, Teams::kWarp, kMapThreads));
+    launch(name, channel_kernel<ChannelGradients<T>>, map_blocks(channels * threads), kMapThreads, 0, scope.stream(),
+           channels, threads, f);
   }
-  /// All but the gradients of weight and bias, each row read once; false, and nothing done, where that does not serve.
-  bool by_whole_rows(const RowNormProblem& p) const {
-    using Rows = WholeRows<T>;
-    const auto parts = RowParts::of<T>(p, 2, x.device().index);
-    if (!parts) return false;
-    const int64_t planes_each = parts->room(kWide<T>) / p.positions + 2;
-    if (planes_each > Rows::kThreads) return false;
-    const T *const in = x.data<T>(), *const up = g.data<T>();
-    T* const out = data_or_null<T>(grads.x);
-    const Rows rows{.rows = *parts,
-                    .positions = planes.positions,
-                    .channels = planes.channels,
-                    .planes = static_cast<int>(planes_each),
-                    .warps = planes_each < 2 * Rows::kWarps ? Rows::kWarps : 1,
-                    .packs = is_aligned<T, kWide<T>>(in) && is_aligned<T, kWide<T>>(up) && is_aligned<T, kWide<T>>(out),
-                    .x = in,
-                    .g = up,
-                    .weight = data_or_null<T>(weight),
-                    .mean = mean.data<Value>(),
-                    .rstd = rstd.data<Value>(),
-                    .dx = out,
-                    .sums = sums,
-                    .slopes = slopes};
+  /// All but the gradients of weight and bias, x and g read once.
+  void by_ring(const RingPlan& plan) const {
     const DeviceScope scope(x.device());
-    launch_with({.cluster = static_cast<unsigned>(parts->parts)}, name, whole_row_backward_kernel<T>,
-                static_cast<unsigned>(p.rows * parts->parts), Rows::kThreads, rows.bytes(), scope.stream(), rows);
-    return true;
+    ring_backward<T>(name, plan,
+                     {.x = x.data<T>(),
+                      .g = g.data<T>(),
+                      .weight = data_or_null<T>(weight),
+                      .mean = mean.data<Value>(),
+                      .rstd = rstd.data<Value>(),
+                      .dx = data_or_null<T>(grads.x),
+                      .sums = sums,
+                      .slopes = slopes},
+                     scope.stream());
   }
   void write_input() const {
     if (!grads.x.defined()) return;
@@ -305,8 +300,14 @@ void row_norm_backward(const RowNormProblem& problem, const Tensor& g, const Ten
       return rows_backward<T>(kName, args, workspace.data<Accumulator<T>>(), scope.stream());
     }
     if (positions >= kShortPlane) {
-      const Backward<T> backward{kName, NormPlanes(problem), planes, rows, g, x, weight, mean, rstd, grads};
-      if (backward.by_whole_rows(problem)) return backward.write_parameters(problem.channels());
+      const auto plan =
+          RingPlan::of<T>(problem, RingBackward<T>::kOperands, RingBackward<T>::kSums, device_traits(x.device().index));
+      const int pieces = plan ? plan->each : 1;
+      const Backward<T> backward{kName, NormPlanes(problem), planes * pieces, rows, g, x, weight, mean, rstd, grads};
+      if (plan) {
+        backward.by_ring(*plan);
+        return backward.write_parameters(problem.channels(), pieces);
+      }
       fold_runs(kName, x.device(), {planes, positions}, {positions, 1}, 1,
                 TakeSums<T>{in, up, backward.planes, means, backward.sums});
       backward.take_slopes(count, false, w);

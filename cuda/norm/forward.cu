@@ -2,12 +2,10 @@
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
-#include "../device/cluster.cuh"
-#include "../device/stage_run.cuh"
 #include "../reduce/fold_runs.cuh"
 #include "../reduce/moments.cuh"
 #include "planes.cuh"
-#include "row_parts.h"
+#include "ring_norms.cuh"
 #include "rows.h"
 
 namespace halo::cuda {
@@ -42,13 +40,13 @@ struct TakeStatistics {
     return Moments::around(static_cast<double>(to_accumulator(x[at])));
   }
   __device__ void add(Acc& acc, int64_t, T value) const { acc.add(static_cast<double>(to_accumulator(value))); }
-  __device__ void add_pack(Acc& acc, const Pack<T, 8>& pack) const requires(sizeof(T) == 2) { acc.add_halves(pack); }
-  __device__ Acc operator()(const Acc& a, const Acc& b) const { return Moments::combine(a, b); }
-  __device__ Statistic<Value> statistic(const Acc& acc) const {
-    return {acc.mean(count), 1 / sqrt(acc.deviation(count) / count + eps)};
+  template <int N>
+  __device__ void add_packs(Acc& acc, int count, const Pack<T, kWide<T>> (&packs)[N]) const requires(sizeof(T) < 8) {
+    acc.add_packs(count, packs);
   }
+  __device__ Acc operator()(const Acc& a, const Acc& b) const { return Moments::combine(a, b); }
   __device__ void write(int64_t o, const Acc& acc) const {
-    const Statistic<Value> s = statistic(acc);
+    const Statistic<Value> s{acc.mean(count), 1 / sqrt(acc.deviation(count) / count + eps)};
     statistics[o] = s;
     mean[o] = s.mean;
     rstd[o] = s.rstd;
@@ -93,8 +91,8 @@ struct Normalise {
     Value mean, rest, scale, shift;
     __device__ Value operator()(Value x) const { return (x - mean - rest) * scale + shift; }
   };
-  __device__ Plane plane(int64_t q) const { return plane(q, statistics[planes.statistic(q)]); }
-  __device__ Plane plane(int64_t q, const Statistic<Value>& s) const {
+  __device__ Plane plane(int64_t q) const {
+    const Statistic<Value> s = statistics[planes.statistic(q)];
     const int64_t c = planes.channel(q);
     return {s.mean, s.rest, weight == nullptr ? s.rstd : s.rstd * to_accumulator(weight[c]),
             bias == nullptr ? Value(0) : to_accumulator(bias[c])};
@@ -117,65 +115,6 @@ void normalise(const char* name, const NormPlanes& planes, const Statistics<T>& 
   map_planes(name, x.device(), x.numel(), planes.positions,
              Normalise<T>{planes, statistics.data, data_or_null<T>(weight), data_or_null<T>(bias)}, y.data<T>(),
              static_cast<const T*>(x.data<T>()));
-}
-
-constexpr int kRowThreads = 256;
-
-/// A row is read once, into its blocks' shared memory: its statistics, then y, a stretch a warp.
-template <class T>
-__global__ void __launch_bounds__(kRowThreads, 5)
-    whole_row_kernel(const __grid_constant__ TakeStatistics<T> take, const __grid_constant__ Normalise<T> f,
-                     const __grid_constant__ Divide positions, const __grid_constant__ RowParts rows, bool packs,
-                     T* y) {
-  constexpr int kWarps = kRowThreads / Teams::kWarp, kSize = kWide<T>;
-  __shared__ device::ClusterSums<kRowThreads, 2> shared;
-  __shared__ Statistic<Accumulator<T>> of_row;
-  extern __shared__ __align__(16) unsigned char staged[];
-  if (rows.parts > 1) device::arrive_in_cluster();
-  const int thread = static_cast<int>(threadIdx.x), part = static_cast<int>(blockIdx.x) % rows.parts;
-  const int64_t row = static_cast<int>(blockIdx.x) / rows.parts, row_begin = row * rows.length;
-  const int64_t begin = rows.begin<kSize>(row_begin, part), end = rows.begin<kSize>(row_begin, part + 1);
-  const T* const x =
-      device::stage_run<kRowThreads>(staged, take.x + begin, static_cast<int>(end - begin)) - begin;  // as in memory
-  auto sums = take.start(row, row_begin);
-  device::copy_async_wait_all();
-  __syncthreads();
-  const RunPiece piece = RunPiece::of<kSize>(begin, end);
-#pragma unroll 2
-  for (int pack = thread; pack < piece.packs; pack += kRowThreads) {
-    Pack<T, kSize> values;
-    if (packs) {
-      values = reinterpret_cast<const Pack<T, kSize>*>(x + piece.packs_at)[pack];
-    } else {
-#pragma unroll
-      for (int k = 0; k < kSize; ++k) values.at[k] = x[piece.packs_at + pack * kSize + k];
-    }
-    if constexpr (sizeof(T) == 2) {
-      take.add_pack(sums, values);
-    } else {
-#pragma unroll
-      for (int k = 0; k < kSize; ++k) take.add(sums, 0, values.at[k]);
-    }
-  }
-  if (thread < piece.edges) take.add(sums, 0, x[piece.edge(thread)]);
-  double own[] = {sums.sum, sums.squares};
-  device::sum_in_cluster(rows.parts, part, own, shared, [] {});
-  if (thread == 0) {
-    const Moments all{sums.shift, own[0], own[1]};
-    of_row = take.statistic(all);
-    if (part == 0) take.write(row, all);
-  }
-  __syncthreads();
-  const Statistic<Accumulator<T>> statistic = of_row;
-  const int warp = thread / Teams::kWarp;
-  const int64_t first = begin & ~int64_t{kSize - 1}, stretch = ((end - first) / kWarps + kSize) & ~int64_t{kSize - 1};
-  int64_t at = max(first + stretch * warp, begin), plane = at;
-  const int64_t stop = min(first + stretch * (warp + 1), end);
-  int64_t left = positions.divisor - positions.split(plane);
-  for (; at < stop; at += left, left = positions.divisor, ++plane) {
-    map_piece<2>(RunPiece::of<kSize>(at, min(at + left, stop)), thread % Teams::kWarp, Teams::kWarp, packs,
-                 f.plane(plane, statistic), y, x);
-  }
 }
 
 template <class T>
@@ -241,6 +180,19 @@ void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tens
                               .rstd = result.rstd.data<Value>()},
                              scope.stream());
     }
+    if (const auto plan = RingPlan::of<T>(problem, RingForward<T>::kOperands, RingForward<T>::kSums,
+                                          device_traits(x.device().index))) {
+      const DeviceScope scope(x.device());
+      return ring_forward<T>("row_norm", *plan,
+                             {.x = x.data<T>(),
+                              .weight = data_or_null<T>(weight),
+                              .bias = data_or_null<T>(bias),
+                              .y = result.y.data<T>(),
+                              .mean = result.mean.data<Value>(),
+                              .rstd = result.rstd.data<Value>(),
+                              .eps = problem.eps},
+                             scope.stream());
+    }
     const Statistics<T> statistics(problem.rows, x.device());
     const TakeStatistics<T> f{x.data<T>(),
                               statistics.data,
@@ -248,16 +200,6 @@ void row_norm_forward(const RowNormProblem& problem, const Tensor& x, const Tens
                               result.rstd.data<Value>(),
                               static_cast<double>(problem.length()),
                               problem.eps};
-    if (const auto parts = RowParts::of<T>(problem, 1, x.device().index)) {
-      const bool packs = is_aligned<T, kWide<T>>(f.x) && is_aligned<T, kWide<T>>(result.y.data<T>());
-      const NormPlanes planes(problem);
-      const Normalise<T> normalise{planes, statistics.data, data_or_null<T>(weight), data_or_null<T>(bias)};
-      const DeviceScope scope(x.device());
-      return launch_with({.cluster = static_cast<unsigned>(parts->parts)}, "row_norm", whole_row_kernel<T>,
-                         static_cast<unsigned>(problem.rows * parts->parts), kRowThreads,
-                         device::staged_bytes<T>(parts->room(kWide<T>)), scope.stream(), f, normalise, planes.positions,
-                         *parts, packs, result.y.data<T>());
-    }
     fold_runs("row_norm", x.device(), {problem.rows, problem.length()}, {problem.length(), 1}, 1, f);
     normalise<T>("row_norm", NormPlanes(problem), statistics, x, weight, bias, result.y);
   });

@@ -43,12 +43,13 @@ struct Slopes {
 template <class T>
 using Wide = std::conditional_t<sizeof(T) == 2, float, double>;
 
+/// `per_element`: 1 over the values of the statistic.
 template <class T, class Value>
-__device__ Slopes<Wide<T>> slopes_of(const GradientSums& total, double count, Value mean, Value rstd) {
+__device__ Slopes<Wide<T>> slopes_of(const GradientSums& total, double per_element, Value mean, Value rstd) {
   using W = Wide<T>;
-  const double r = static_cast<double>(rstd), rest = total.difference / count;
-  return {static_cast<W>(mean), static_cast<W>(rest), static_cast<W>(rstd), static_cast<W>(total.plain / count),
-          static_cast<W>((total.scaled - rest * total.plain) * r * r / count)};
+  const double r = static_cast<double>(rstd), rest = total.difference * per_element;
+  return {static_cast<W>(mean), static_cast<W>(rest), static_cast<W>(rstd), static_cast<W>(total.plain * per_element),
+          static_cast<W>((total.scaled - rest * total.plain) * r * r * per_element)};
 }
 
 /// dx = rstd (h - mean h - (x - mean) mean (h (x - mean)) rstd^2), computed in W.

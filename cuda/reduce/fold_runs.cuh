@@ -12,6 +12,8 @@
 //   Acc start(int64_t output, int64_t at) const            before any element; `at`: the offset of the output's first
 //   void add(Acc& acc, int64_t at, T x) const              one more; add(acc, at, x, y) where there are two
 //   void add_pack(Acc& acc, const Pack<T, kWide<T>>& x) const     if it has it: neighbours at once
+//   void add_packs(Acc& acc, int count, const Pack<T, kWide<T>> (&x)[N]) const     if it has it instead: the first
+//                                                          `count` of several packs at once
 //   Acc operator()(const Acc& a, const Acc& b) const       combines
 //   void write(int64_t output, const Acc& acc) const
 #pragma once
@@ -21,6 +23,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "../device/async_copy.cuh"
 #include "../device/run_piece.cuh"
@@ -44,12 +47,19 @@ struct RunDivision {
   Divide pieces{};         ///< by the pieces of a run
   int64_t all_pieces = 0;  ///< of an output
   int piece_depth = 1;     ///< threads of a team on one piece
-  bool aligned = false;    ///< operands begin at multiples of 16 bytes
 
   __device__ int64_t begin() const { return shares.begin(blockIdx.y); }
   __device__ int64_t end() const { return shares.begin(blockIdx.y + 1); }
   /// Of the threads that share a piece.
   __device__ int rank_in_piece() const { return teams.rank() % piece_depth; }
+  /// Packs that a thread has of its next batch, with `left` packs from its first to the piece's end.
+  template <int kBatch>
+  __device__ int packs_of_batch(int left) const {
+    int count = 0;
+#pragma unroll
+    for (int u = 0; u < kBatch; ++u) count += u * piece_depth < left ? 1 : 0;
+    return count;
+  }
 };
 
 /// Where a thread is in its share of runs: pack `pack` of a piece.
@@ -81,11 +91,12 @@ struct RunSlots {
 };
 extern __shared__ __align__(16) unsigned char run_slots[];
 
-/// each_of_share for runs of operands that begin at multiples of 16 bytes: visit_pack(offset, pack of each) and
-/// visit(offset, element of each) for the edges, while the next packs are on their way.
-template <class Visit, class VisitPack, class T, class... More>
-__device__ __forceinline__ void each_of_runs(const RunDivision& work, int64_t start, Visit visit, VisitPack visit_pack,
-                                             const T* x, const More*... more) {
+/// each_of_share for runs of operands that begin at multiples of 16 bytes: visit_packs(offset, step, count, packs of
+/// each) for up to a batch of packs that are `step` elements apart, and visit(offset, element of each) for the edges,
+/// while the next packs are on their way.
+template <class Visit, class VisitPacks, class T, class... More>
+__device__ __forceinline__ void each_of_runs(const RunDivision& work, int64_t start, Visit visit,
+                                             VisitPacks visit_packs, const T* x, const More*... more) {
   constexpr int kSize = kWide<T>, kOperands = 1 + static_cast<int>(sizeof...(More)),
                 kBatch = RunSlots::kPacks / kOperands;
   using Packed = Pack<T, kSize>;
@@ -94,19 +105,21 @@ __device__ __forceinline__ void each_of_runs(const RunDivision& work, int64_t st
     T at[kOperands];
   };
   const int rank = work.rank_in_piece(), depth = work.piece_depth, at_once = work.teams.depth / depth;
+  const int64_t step = int64_t{depth} * kSize;
   Packed* const own = reinterpret_cast<Packed*>(run_slots) + threadIdx.x;
   const auto slot = [&](int stage, int operand, int u) {
     return own + ((stage * kOperands + operand) * kBatch + u) * Teams::kThreads;
   };
   const auto fetch = [&](const Cursor& cursor, int stage) {
     int operand = 0;
+    const int left = cursor.piece.packs - cursor.pack;
     const auto copy = [&](const T* from) {
+      from += cursor.piece.packs_at + int64_t{cursor.pack} * kSize;
+      const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(slot(stage, operand, 0)));
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const int pack = cursor.pack + u * depth;
-        if (pack < cursor.piece.packs) {
-          device::copy_async_16(static_cast<uint32_t>(__cvta_generic_to_shared(slot(stage, operand, u))),
-                                from + cursor.piece.packs_at + int64_t{pack} * kSize, RunSlots::kBytes);
+      for (int u = 0; u < kBatch; ++u, from += step) {
+        if (u * depth < left) {
+          device::copy_async_16(to + u * Teams::kThreads * RunSlots::kBytes, from, RunSlots::kBytes);
         }
       }
       ++operand;
@@ -114,75 +127,94 @@ __device__ __forceinline__ void each_of_runs(const RunDivision& work, int64_t st
     copy(x);
     (copy(more), ...);
     device::copy_async_commit();
-    const auto edge = [&](const T* from) { return rank < cursor.piece.edges ? from[cursor.piece.edge(rank)] : T{}; };
+  };
+  // The edges of a piece set out with its first packs, and nobody waits for them before its last.
+  const auto load_edges = [&](const RunPiece& piece) {
+    const auto edge = [&](const T* from) { return rank < piece.edges ? from[piece.edge(rank)] : T{}; };
     return Edges{{edge(x), edge(more)...}};
   };
   Cursor next(work, start, work.begin() + work.teams.rank() / depth);
-  Edges next_edges = fetch(next, 0);
+  Edges edges = load_edges(next.piece);
+  fetch(next, 0);
   for (int stage = 0; next.more(work); stage ^= 1) {
     const Cursor now = next;
-    const Edges edges = next_edges;
-    const bool last = now.pack + kBatch * depth >= now.piece.packs;
-    if (last) {
+    if (now.pack + kBatch * depth >= now.piece.packs) {
+      if (rank < now.piece.edges) {
+        if constexpr (kOperands == 1) {
+          visit(now.piece.edge(rank), edges.at[0]);
+        } else {
+          visit(now.piece.edge(rank), edges.at[0], edges.at[1]);
+        }
+#pragma unroll 1
+        for (int i = rank + depth; i < now.piece.edges; i += depth) {
+          visit(now.piece.edge(i), x[now.piece.edge(i)], more[now.piece.edge(i)]...);
+        }
+      }
       next = Cursor(work, start, now.q + at_once);
+      edges = load_edges(next.piece);
     } else {
       next.pack += kBatch * depth;
     }
-    next_edges = fetch(next, stage ^ 1);
+    fetch(next, stage ^ 1);
     device::copy_async_wait<1>();
+    Packed packs[kOperands][kBatch];
 #pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      const int pack = now.pack + u * depth;
-      if (pack >= now.piece.packs) continue;
-      const int64_t at = now.piece.packs_at + int64_t{pack} * kSize;
-      if constexpr (kOperands == 1) {
-        visit_pack(at, *slot(stage, 0, u));
-      } else {
-        visit_pack(at, *slot(stage, 0, u), *slot(stage, 1, u));
-      }
+    for (int k = 0; k < kOperands; ++k) {
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) packs[k][u] = *slot(stage, k, u);
     }
-    if (!last || rank >= now.piece.edges) continue;
+    const int count = work.packs_of_batch<kBatch>(now.piece.packs - now.pack);
+    const int64_t at = now.piece.packs_at + int64_t{now.pack} * kSize;
     if constexpr (kOperands == 1) {
-      visit(now.piece.edge(rank), edges.at[0]);
+      visit_packs(at, step, count, packs[0]);
     } else {
-      visit(now.piece.edge(rank), edges.at[0], edges.at[1]);
-    }
-#pragma unroll 1
-    for (int i = rank + depth; i < now.piece.edges; i += depth) {
-      visit(now.piece.edge(i), x[now.piece.edge(i)], more[now.piece.edge(i)]...);
+      visit_packs(at, step, count, packs[0], packs[1]);
     }
   }
 }
 
 /// The same for operands that begin anywhere: an element at a time, in the same order.
-template <class Visit, class VisitPack, class T, class... More>
+template <class Visit, class VisitPacks, class T, class... More>
 __device__ __forceinline__ void each_of_unaligned_runs(const RunDivision& work, int64_t start, Visit visit,
-                                                       VisitPack visit_pack, const T* x, const More*... more) {
+                                                       VisitPacks visit_packs, const T* x, const More*... more) {
   constexpr int kSize = kWide<T>;
   const int rank = work.rank_in_piece(), depth = work.piece_depth, at_once = work.teams.depth / depth;
-  const auto load = [&](int64_t at, const T* from) {
-    Pack<T, kSize> pack;
-#pragma unroll
-    for (int k = 0; k < kSize; ++k) pack.at[k] = from[at + k];
-    return pack;
-  };
+  constexpr int kBatch = RunSlots::kPacks / (1 + static_cast<int>(sizeof...(More)));
+  const int64_t step = int64_t{depth} * kSize;
 #pragma unroll 1
   for (int64_t q = work.begin() + work.teams.rank() / depth; q < work.end(); q += at_once) {
     const RunPiece piece = RunCursor<kSize>(work, start, q).piece;
 #pragma unroll 1
-    for (int pack = rank; pack < piece.packs; pack += depth) {
-      const int64_t at = piece.packs_at + int64_t{pack} * kSize;
-      visit_pack(at, load(at, x), load(at, more)...);
-    }
+    for (int pack = rank, last = 0; last == 0; pack += kBatch * depth) {
+      last = pack + kBatch * depth >= piece.packs;
+      if (last != 0) {
 #pragma unroll 1
-    for (int i = rank; i < piece.edges; i += depth) visit(piece.edge(i), x[piece.edge(i)], more[piece.edge(i)]...);
+        for (int i = rank; i < piece.edges; i += depth) visit(piece.edge(i), x[piece.edge(i)], more[piece.edge(i)]...);
+      }
+      const int64_t at = piece.packs_at + int64_t{pack} * kSize;
+      const int count = work.packs_of_batch<kBatch>(piece.packs - pack);
+      struct Packs {
+        Pack<T, kSize> at[kBatch];
+      };
+      const auto load = [&](const T* from) {
+        Packs packs;
+#pragma unroll
+        for (int u = 0; u < kBatch; ++u) {
+#pragma unroll
+          for (int k = 0; k < kSize; ++k) packs.at[u].at[k] = u < count ? from[at + u * step + k] : T{};
+        }
+        return packs;
+      };
+      const auto pass = [&](const auto&... packs) { visit_packs(at, step, count, packs.at...); };
+      pass(load(x), load(more)...);
+    }
   }
 }
 
 /// visit(offset, element of each operand) for a thread's share of the elements of the output at `start`.
-template <class Visit, class VisitPack, class T, class... More>
+template <class Visit, class VisitPacks, class T, class... More>
 __device__ __forceinline__ void each_of_share(const RunDivision& work, const Walk<1>& reduced, int64_t start,
-                                              Visit visit, VisitPack visit_pack, const T* x, const More*... more) {
+                                              Visit visit, VisitPacks visit_packs, const T* x, const More*... more) {
   const int rank = work.teams.rank();
   if (work.run == 0 && reduced.rank == 1) {
     const int64_t step = reduced.stride[0][0], end = work.end();
@@ -203,17 +235,24 @@ __device__ __forceinline__ void each_of_share(const RunDivision& work, const Wal
     }
     return;
   }
-  if (work.aligned) return each_of_runs(work, start, visit, visit_pack, x, more...);
-  each_of_unaligned_runs(work, start, visit, visit_pack, x, more...);
+  each_of_unaligned_runs(work, start, visit, visit_packs, x, more...);
 }
 
+template <class F>
+using PackOf = Pack<std::remove_cvref_t<decltype(*std::declval<F>().x)>,
+                    kWide<std::remove_cvref_t<decltype(*std::declval<F>().x)>>>;
+template <class F>
+inline constexpr bool kAddsSeveralPacks = requires(const F& f, typename F::Acc& acc, const PackOf<F> (&packs)[1]) {
+  f.add_packs(acc, 1, packs);
+};
 template <class F>
 inline constexpr bool kAddsPacks = requires {
   &F::add_pack;
 };
 
-/// grid.x = output tiles, grid.y = parts. With several parts, partial[part * outputs + o] takes the results.
-template <class F>
+/// grid.x = output tiles, grid.y = parts. With several parts, partial[part * outputs + o] takes the results. kRuns:
+/// aligned ones, in a kernel of their own, as the other roads take many registers.
+template <class F, bool kRuns>
 __global__ void __launch_bounds__(Teams::kThreads)
     fold_runs_kernel(const __grid_constant__ RunDivision work, const __grid_constant__ Walk<1> kept,
                      const __grid_constant__ Walk<1> reduced, const __grid_constant__ F f, typename F::Acc* partial) {
@@ -226,18 +265,36 @@ __global__ void __launch_bounds__(Teams::kThreads)
     kept.locate(o, start);
     acc = f.start(o, start[0]);
     const auto add = [&](int64_t at, auto... value) { f.add(acc, at, value...); };
-    const auto add_pack = [&](int64_t at, const auto&... packs) {
-      if constexpr (kAddsPacks<F>) {
-        f.add_pack(acc, packs...);
+    const auto add_packs = [&]<class Packed, int N, class... More>(int64_t at, int64_t step, int count,
+                                                                   const Packed(&packs)[N], const More&... more) {
+      if constexpr (kAddsSeveralPacks<F>) {
+        f.add_packs(acc, count, packs);
       } else {
 #pragma unroll
-        for (int k = 0; k < kWide<std::remove_cvref_t<decltype(*f.x)>>; ++k) f.add(acc, at + k, packs.at[k]...);
+        for (int u = 0; u < N; ++u) {
+          if (u >= count) break;
+          if constexpr (kAddsPacks<F>) {
+            f.add_pack(acc, packs[u], more[u]...);
+          } else {
+#pragma unroll
+            for (int k = 0; k < kWide<std::remove_cvref_t<decltype(*f.x)>>; ++k) {
+              f.add(acc, at + u * step + k, packs[u].at[k], more[u].at[k]...);
+            }
+          }
+        }
+      }
+    };
+    const auto each = [&](const auto*... operands) {
+      if constexpr (kRuns) {
+        each_of_runs(work, start[0], add, add_packs, operands...);
+      } else {
+        each_of_share(work, reduced, start[0], add, add_packs, operands...);
       }
     };
     if constexpr (requires { f.y; }) {
-      each_of_share(work, reduced, start[0], add, add_pack, f.x, f.y);
+      each(f.x, f.y);
     } else {
-      each_of_share(work, reduced, start[0], add, add_pack, f.x);
+      each(f.x);
     }
   }
   acc = combine_team(work.teams, acc, values, f);
@@ -279,10 +336,10 @@ inline RunDivision divide_runs(const StridedLoop<1>& outer, const StridedLoop<1>
   const int64_t useful = std::max<int64_t>(1, count / (teams.depth * Teams::share(outputs * count)));
   RunDivision work{outputs, count, teams, std::clamp<int64_t>(kBlocksWanted / teams.blocks(outputs), 1, useful)};
   if (across || inner.shape.rank() > 2 || inner.strides[0].back() != 1 || inner.shape.back() < kShortRun) return work;
-  // A piece: 128 bytes for each thread of a warp; shorter runs go to a part of a warp.
+  // A piece: 256 bytes for each thread of a warp; shorter runs go to a part of a warp.
   work.run = inner.shape.back();
   work.run_stride = inner.shape.rank() == 2 ? inner.strides[0][0] : 0;
-  work.piece = int64_t{Teams::kWarp} * 8 * wide;
+  work.piece = int64_t{Teams::kWarp} * 16 * wide;
   const int64_t pieces = std::max<int64_t>(1, (work.run + work.piece / 2) / work.piece);
   const auto threads = std::bit_ceil(static_cast<uint64_t>((work.run + 8 * wide - 1) / (8 * wide)));
   work.piece_depth = static_cast<int>(std::min({threads, uint64_t{Teams::kWarp}, static_cast<uint64_t>(teams.depth)}));
@@ -290,8 +347,10 @@ inline RunDivision divide_runs(const StridedLoop<1>& outer, const StridedLoop<1>
   while (teams.depth / work.piece_depth > work.all_pieces) work.piece_depth *= 2;
   work.pieces = Divide(pieces, work.all_pieces);
   const int64_t at_once = teams.depth / work.piece_depth;
-  // Twice as long as others, so that less of their time passes before the first packs are there.
-  work.parts = std::clamp<int64_t>(work.all_pieces / at_once, 1, std::max<int64_t>(work.parts / 2, 1));
+  // Twice as long as others, so that less of their time passes before the first packs are there; and as many pieces for
+  // each place of a team.
+  const int64_t each = std::max<int64_t>(1, 2 * work.all_pieces / (work.parts * at_once));
+  work.parts = (work.all_pieces + at_once * each - 1) / (at_once * each);
   return work;
 }
 
@@ -308,8 +367,8 @@ void fold_runs(const char* name, Device device, const Shape& shape, const Shape&
   const StridedLoop<1> outer = loop(0, kept), inner = loop(kept, shape.rank());
   using T = std::remove_cvref_t<decltype(*f.x)>;
   RunDivision work = divide_runs(outer, inner, kWide<T>);
-  work.aligned = is_aligned<T, kWide<T>>(f.x);
-  if constexpr (requires { f.y; }) work.aligned = work.aligned && is_aligned<T, kWide<T>>(f.y);
+  bool aligned = work.run > 0 && is_aligned<T, kWide<T>>(f.x);
+  if constexpr (requires { f.y; }) aligned = aligned && is_aligned<T, kWide<T>>(f.y);
 
   work.shares = Shares(work.run == 0 ? work.count : work.all_pieces, work.parts);
   using Acc = typename F::Acc;
@@ -317,9 +376,8 @@ void fold_runs(const char* name, Device device, const Shape& shape, const Shape&
   auto* const values = static_cast<Acc*>(partial.data());
   const DeviceScope scope(device);
   const dim3 grid(work.teams.blocks(work.outputs), static_cast<unsigned>(work.parts));
-  const std::size_t slots = work.run > 0 && work.aligned ? RunSlots::kAll : 0;
-  launch(name, fold_runs_kernel<F>, grid, Teams::kThreads, slots, scope.stream(), work, Walk<1>(outer), Walk<1>(inner),
-         f, values);
+  launch(name, aligned ? fold_runs_kernel<F, true> : fold_runs_kernel<F, false>, grid, Teams::kThreads,
+         aligned ? RunSlots::kAll : 0, scope.stream(), work, Walk<1>(outer), Walk<1>(inner), f, values);
   if (work.parts == 1) return;
   const Teams teams =
       work.outputs > 1

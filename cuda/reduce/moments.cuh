@@ -17,20 +17,29 @@ struct Moments {
     sum += difference;
     squares += difference * difference;
   }
-  /// Half-precision numbers, their differences summed in float32, which rounds far less than they did.
-  template <class T, int N>
-  __device__ void add_halves(const Pack<T, N>& pack) {
-    const auto from = static_cast<float>(shift);
-    float differences = 0, powers = 0;
-    const auto wide = device::widen(pack);
+  /// The first `count` of a few packs, in float32, as differences to their first number, so that what sums lose is
+  /// relative to their spread.
+  template <class T, int N, int M>
+  __device__ void add_packs(int count, const Pack<T, N> (&packs)[M]) {
+    const float first = device::to_accumulator(packs[0].at[0]);
+    float differences[2] = {}, powers[2] = {};
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      const float difference = wide.at[k] - from;
-      differences += difference;
-      powers = fmaf(difference, difference, powers);
+    for (int u = 0; u < M; ++u) {
+      if (u >= count) break;
+      const auto wide = device::widen(packs[u]);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const float difference = wide.at[k] - first;
+        differences[k % 2] += difference;
+        powers[k % 2] = fmaf(difference, difference, powers[k % 2]);
+      }
     }
-    sum += static_cast<double>(differences);
-    squares += static_cast<double>(powers);
+    if (count <= 0) return;
+    const double apart = static_cast<double>(first) - shift;
+    const auto plain = static_cast<double>(differences[0] + differences[1]);
+    const double all = plain + static_cast<double>(N * count) * apart;
+    sum += all;
+    squares += static_cast<double>(powers[0] + powers[1]) + apart * (plain + all);
   }
   __device__ double mean(double count) const { return shift + sum / count; }
   /// Sum of the squared differences to the mean.

@@ -87,29 +87,51 @@ TEST_F(HalfGpu, SoftmaxBackwardOfEveryLength) {
   }
 }
 
+using Norm = std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias)>;
+
+/// `norm` of x of `shape` and parameters of `affine_shape`, and its gradients, wherever they lie, against float32.
+void compare_norm(DType dtype, const Shape& shape, const Shape& affine_shape, const Norm& norm) {
+  const Tensor x = (rand(shape) * 2.0 + 0.5).to(dtype), up = (rand(shape) * 0.25 - 0.0625).to(dtype);
+  const Tensor weight = (rand(affine_shape) + 0.5).to(dtype), bias = randn(affine_shape).to(dtype);
+  const auto run = [&](const auto& place, bool affine) {
+    std::vector<Tensor> leaves{place(x).requires_grad_()};
+    if (affine) leaves.insert(leaves.end(), {place(weight).requires_grad_(), place(bias).requires_grad_()});
+    const Tensor none;
+    const Tensor y = norm(leaves[0], affine ? leaves[1] : none, affine ? leaves[2] : none);
+    std::vector<Tensor> results = grad({y}, leaves, {place(up)});
+    results.push_back(y.detach());
+    return results;
+  };
+  for (bool affine : {true, false}) {
+    const auto expected = run([](const Tensor& t) { return t.to(float32); }, affine);
+    const auto got = run([](const Tensor& t) { return placed(t, 0); }, affine);
+    const auto moved = run([](const Tensor& t) { return placed(t, 1); }, affine);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(near(wide(got[i]), expected[i], 1.5 * unit(dtype))) << shape << ' ' << i;
+      EXPECT_FALSE(near(expected[i] * (1 + 4 * unit(dtype)), expected[i], 1.5 * unit(dtype)));
+      EXPECT_TRUE(same(moved[i].to(Device::cpu()), got[i].to(Device::cpu()))) << shape << ' ' << i;
+    }
+  }
+}
+
 TEST_F(HalfGpu, LayerNormOfEveryLengthAndPlace) {
   for (DType dtype : {bfloat16, float16}) {
     for (int64_t length : {20, 40, 256, 1000, 1024, 4096, 8192}) {
-      const Tensor x = (rand({67, length}) * 2.0 + 0.5).to(dtype), up = (rand({67, length}) - 0.25).to(dtype);
-      const Tensor weight = (rand({length}) + 0.5).to(dtype), bias = randn({length}).to(dtype);
-      const auto run = [&](const auto& place, bool affine) {
-        std::vector<Tensor> leaves{place(x).requires_grad_()};
-        if (affine) leaves.insert(leaves.end(), {place(weight).requires_grad_(), place(bias).requires_grad_()});
-        const Tensor none;
-        const Tensor y = layer_norm(leaves[0], {length}, affine ? leaves[1] : none, affine ? leaves[2] : none);
-        std::vector<Tensor> results = grad({y}, leaves, {place(up)});
-        results.push_back(y.detach());
-        return results;
-      };
-      for (bool affine : {true, false}) {
-        const auto expected = run([](const Tensor& t) { return t.to(float32); }, affine);
-        const auto got = run([](const Tensor& t) { return placed(t, 0); }, affine);
-        const auto moved = run([](const Tensor& t) { return placed(t, 1); }, affine);
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-          EXPECT_TRUE(near(wide(got[i]), expected[i], 1.5 * unit(dtype))) << length << ' ' << i;
-          EXPECT_FALSE(near(expected[i] * (1 + 4 * unit(dtype)), expected[i], 1.5 * unit(dtype)));
-          EXPECT_TRUE(same(moved[i].to(Device::cpu()), got[i].to(Device::cpu()))) << length << ' ' << i;
-        }
+      compare_norm(dtype, {67, length}, {length}, [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+        return layer_norm(x, {length}, weight, bias);
+      });
+    }
+  }
+}
+
+// Rows of planes that are read once: one block a row or several, and pieces that begin anywhere.
+TEST_F(HalfGpu, GroupNormOfPlanes) {
+  for (DType dtype : {bfloat16, float16}) {
+    for (const Shape& shape : {Shape{35, 12, 55, 53}, Shape{280, 4, 57, 31}, Shape{33, 3, 101, 97}}) {
+      for (int64_t groups : {int64_t{1}, shape[1]}) {
+        compare_norm(dtype, shape, {shape[1]}, [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+          return group_norm(x, groups, weight, bias);
+        });
       }
     }
   }

@@ -1,0 +1,318 @@
+// The march through rows of planes (plane_ring.h). One thread of a block has the copy engine fill the ring, as far
+// ahead as there are slots; the other warps sum over their pieces as they arrive, tell each other by st.async, and
+// write. PTX:
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-st-async
+#pragma once
+
+#include "../device/async_copy.cuh"
+#include "../device/mbarrier.cuh"
+#include "../device/run_piece.cuh"
+#include "../device/widen.cuh"
+#include "../launch.h"
+#include "plane_ring.h"
+
+namespace halo::cuda {
+
+/// Writes to what lies at the place of `slot`, in shared memory, in block `rank` of the cluster, and tells the barrier
+/// at the place of `barrier` there. Only for grids that were launched in clusters.
+__device__ __forceinline__ void store_in_block(uint32_t rank, uint32_t slot, double value, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f64 [%0], %1, [%2];" ::"r"(
+                   device::barrier_of_block(slot, rank)),
+               "d"(value), "r"(device::barrier_of_block(barrier, rank))
+               : "memory");
+}
+
+/// A place in the ring, and the parity of its turn.
+struct RingSlot {
+  int at = 0;
+  uint32_t parity = 0;
+  __device__ RingSlot ahead(int count, int slots) const {  // count <= slots
+    RingSlot next{at + count, parity};
+    if (next.at >= slots) next = {next.at - slots, parity ^ 1};
+    return next;
+  }
+};
+
+/// Piece `number` of a row.
+template <class T>
+struct RingPiece {
+  static constexpr int kSize = kWide<T>;
+  int64_t plane;  ///< of all rows
+  int channel, part_of_plane;
+  RunPiece run;
+
+  __device__ RingPiece(const RingPlan& plan, int64_t row, int number) {
+    uint32_t rest, group;
+    const auto of_row = static_cast<int>(plan.by_pieces.divide(static_cast<uint32_t>(number), rest));
+    plan.by_groups.divide(static_cast<uint32_t>(row), group);
+    part_of_plane = static_cast<int>(rest);
+    plane = row * plan.planes + of_row;
+    channel = static_cast<int>(group) * plan.planes + of_row;
+    const int64_t begin = plane * plan.positions, end = begin + plan.positions;
+    const int64_t cut = (begin & ~int64_t{kSize - 1}) + part_of_plane * plan.piece;
+    run =
+        RunPiece::of<kSize>(part_of_plane == 0 ? begin : cut, part_of_plane + 1 == plan.each ? end : cut + plan.piece);
+  }
+  __device__ int64_t end() const { return run.tail_at + run.edges - run.head; }
+  /// The same elements with packs that lie at granules where element 0 lies `lead` elements behind one.
+  __device__ RunPiece behind(int lead) const {
+    RunPiece there = RunPiece::of<kSize>(run.begin + lead, end() + lead);
+    there.begin -= lead;
+    there.packs_at -= lead;
+    there.tail_at -= lead;
+    return there;
+  }
+};
+
+/// Where a piece lies in a slot: elements as in memory, so that element i is values[i].
+template <class T>
+__device__ __forceinline__ const T* staged_piece(const unsigned char* slot, const T* data, int64_t begin) {
+  const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(data + begin) % device::kGranule / sizeof(T));
+  return reinterpret_cast<const T*>(slot) + (lead - begin);
+}
+
+/// What is copied of a piece: whole granules of memory, but for the last of a tensor, whose allocation may end within
+/// it.
+template <class T>
+struct RingCopy {
+  const T *from = nullptr, *end = nullptr;  ///< of the piece, from its first granule
+  uint32_t bytes = 0;                       ///< of whole granules
+  RingCopy() = default;
+  __device__ RingCopy(const T* data, int64_t begin, int64_t end_of_piece, int64_t end_of_data)
+      : from(data + begin - reinterpret_cast<uintptr_t>(data + begin) % device::kGranule / sizeof(T)),
+        end(data + end_of_piece) {
+    constexpr int kSize = kWide<T>;
+    const int count = static_cast<int>(end - from), up = (count + kSize - 1) / kSize;
+    bytes = static_cast<uint32_t>(from + up * kSize > data + end_of_data ? count / kSize : up) * device::kGranule;
+  }
+  /// The engine tells `full`, which has been told to expect the bytes. The rest has been copied before.
+  __device__ void start(unsigned char* to, uint32_t full) const {
+    if (bytes > 0) device::copy_bulk(static_cast<uint32_t>(__cvta_generic_to_shared(to)), from, bytes, full);
+  }
+  __device__ void copy_rest(unsigned char* to) const {
+#pragma unroll 1
+    for (auto at = static_cast<int>(bytes / sizeof(T)); from + at < end; ++at) reinterpret_cast<T*>(to)[at] = from[at];
+  }
+};
+
+/// One warp: fills the ring with the block's pieces of the cluster's rows. A lane finds where a piece is, all wait for
+/// its slot.
+template <class F>
+__device__ __forceinline__ void fill_ring(const RingPlan& plan, const F& f, int64_t first_row, int64_t step, int first,
+                                          int own, unsigned char* memory, uint32_t full, uint32_t empty) {
+  using T = typename F::Element;
+  constexpr int kOperands = F::kOperands, kLanes = 32;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, pitch = plan.slot_bytes / kOperands;
+  RingSlot slot;
+  for (int64_t row = first_row; row < plan.rows; row += step) {
+#pragma unroll 1
+    for (int begin = 0; begin < own; begin += kLanes) {
+      const RingPiece<T> piece(plan, row, first + min(begin + lane, own - 1));
+      RingCopy<T> copies[kOperands];
+      uint32_t bytes = 0;
+#pragma unroll
+      for (int k = 0; k < kOperands; ++k) {
+        copies[k] = RingCopy<T>(f.operand(k), piece.run.begin, piece.end(), plan.rows * plan.length);
+        bytes += copies[k].bytes;
+      }
+      const int count = min(kLanes, own - begin);
+#pragma unroll 1
+      for (int j = 0; j < count; ++j, slot = slot.ahead(1, plan.slots)) {
+        device::barrier_wait(empty + slot.at * 8, slot.parity ^ 1);
+        if (lane != j) continue;
+        unsigned char* const to = memory + slot.at * plan.slot_bytes;
+#pragma unroll
+        for (int k = 0; k < kOperands; ++k) copies[k].copy_rest(to + k * pitch);
+        device::barrier_expect(full + slot.at * 8, bytes);
+#pragma unroll
+        for (int k = 0; k < kOperands; ++k) copies[k].start(to + k * pitch, full + slot.at * 8);
+      }
+    }
+  }
+}
+
+/// F has
+///   Element, kOperands, kSums, operand(k)
+///   Row row(row)                                      what is needed of a row, loaded ahead of its turn
+///   void sum<kPacks>(row, piece, sums, values...)     sums over a piece, for all lanes of its warp
+///   Result result(number, row, sums, write)           from the sums of the whole row; one thread of all has to `write`
+///   void store<kPacks>(piece, run, result, values...) writes it; packs of `run` are granules of what is written
+/// kPacks: all operands begin at granules. Sums are of the same packs of elements if not, so that bits do not depend on
+/// it.
+template <class F, bool kPacks>
+__global__ void __launch_bounds__((RingPlan::kMostWarps + 1) * 32, 2)
+    plane_ring_kernel(const __grid_constant__ RingPlan plan, const __grid_constant__ F f) {
+  using T = typename F::Element;
+  constexpr int kSums = F::kSums, kOperands = F::kOperands;
+  extern __shared__ __align__(128) unsigned char memory[];  // [slots][operands], sums of pieces in turn, barriers
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int part = static_cast<int>(blockIdx.x) % plan.parts, first = plan.first(part),
+            own = plan.first(part + 1) - first;
+  const int64_t cluster = static_cast<int>(blockIdx.x) / plan.parts, step = plan.clusters;
+  double* const all_sums = reinterpret_cast<double*>(memory + plan.slots * plan.slot_bytes);  // [2][pieces][kSums]
+  const uint32_t known = static_cast<uint32_t>(__cvta_generic_to_shared(all_sums + 2 * plan.pieces * kSums)),
+                 full = known + 16, empty = full + plan.slots * 8;
+  if (threadIdx.x == 0) {
+    const int arrivals = plan.parts == 1 ? plan.pieces : 1;
+    device::barrier_init(known, arrivals);
+    device::barrier_init(known + 8, arrivals);
+    for (int slot = 0; slot < 2 * plan.slots; ++slot) device::barrier_init(full + slot * 8, 1);
+    device::barrier_init_fence();
+  }
+  if (plan.parts > 1) {
+    device::cluster_sync();
+  } else {
+    __syncthreads();
+  }
+  if (warp == plan.warps) {
+    return fill_ring(plan, f, cluster, step, first, own, memory, full, empty);
+  }
+  const auto staged = [&](const RingSlot& slot, const RingPiece<T>& piece, int k) {
+    return staged_piece(memory + slot.at * plan.slot_bytes + k * (plan.slot_bytes / kOperands), f.operand(k),
+                        piece.run.begin);
+  };
+  RingSlot base;
+  auto next = f.row(cluster);
+  uint32_t turn = 0;
+#pragma unroll 1
+  for (int64_t row = cluster; row < plan.rows; row += step, base = base.ahead(own, plan.slots), ++turn) {
+    const auto of_row = next;
+    if (row + step < plan.rows) next = f.row(row + step);
+    // Whoever sends what is for this turn has had all of the last one, which none sends before it has read those two
+    // turns ago: two places are enough.
+    const uint32_t here = turn % 2, known_here = known + here * 8;
+    if (plan.parts > 1 && threadIdx.x == 0) {
+      device::barrier_expect(known_here, static_cast<uint32_t>(plan.pieces) * kSums * 8);
+    }
+#pragma unroll 1
+    for (int j = warp; j < own; j += plan.warps) {
+      const RingSlot slot = base.ahead(j, plan.slots);
+      const RingPiece<T> piece(plan, row, first + j);
+      double sums[kSums];
+      device::barrier_wait(full + slot.at * 8, slot.parity);
+      if constexpr (kOperands == 1) {
+        f.template sum<kPacks>(of_row, piece, sums, staged(slot, piece, 0));
+      } else {
+        f.template sum<kPacks>(of_row, piece, sums, staged(slot, piece, 0), staged(slot, piece, 1));
+      }
+      double* const place = all_sums + (here * plan.pieces + first + j) * kSums;
+      if (plan.parts == 1) {
+        if (lane == 0) {
+#pragma unroll
+          for (int k = 0; k < kSums; ++k) place[k] = sums[k];
+          device::barrier_arrive(known_here);
+        }
+      } else if (lane < kSums * plan.parts) {  // a lane a sum and block
+        const int k = lane % kSums;
+        double value = sums[0];
+#pragma unroll
+        for (int other = 1; other < kSums; ++other) value = k == other ? sums[other] : value;
+        store_in_block(static_cast<uint32_t>(lane / kSums), static_cast<uint32_t>(__cvta_generic_to_shared(place + k)),
+                       value, known_here);
+      }
+    }
+    device::barrier_wait(known_here, turn / 2 % 2);
+    double totals[kSums] = {};
+#pragma unroll 1
+    for (int i = lane; i < plan.pieces; i += 32) {
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) totals[k] += all_sums[(here * plan.pieces + i) * kSums + k];
+    }
+#pragma unroll
+    for (int mask = 1; mask < 32; mask *= 2) {
+#pragma unroll
+      for (double& total : totals) total += __shfl_xor_sync(~0u, total, mask);
+    }
+    const auto result = f.result(row, of_row, totals, part == 0 && threadIdx.x == 0);
+#pragma unroll 1
+    for (int j = warp; j < own; j += plan.warps) {
+      const RingSlot slot = base.ahead(j, plan.slots);
+      const RingPiece<T> piece(plan, row, first + j);
+      const RunPiece run = kPacks ? piece.run : piece.behind(plan.lead);
+      if constexpr (kOperands == 1) {
+        f.template store<kPacks>(piece, run, result, staged(slot, piece, 0));
+      } else {
+        f.template store<kPacks>(piece, run, result, staged(slot, piece, 0), staged(slot, piece, 1));
+      }
+      __syncwarp();
+      if (lane == 0) device::barrier_arrive(empty + slot.at * 8);
+    }
+  }
+}
+
+/// visit(element numbers' pack of each) for the lane's packs of a piece, a pack also where operands begin anywhere, and
+/// edge(element of each) for the elements outside them.
+template <bool kPacks, class T, class Visit, class... More>
+__device__ __forceinline__ void each_pack_of_piece(const RunPiece& run, const Visit& visit, const T* values,
+                                                   const More*... more) {
+  constexpr int kSize = kWide<T>, kBatch = 4 / (1 + static_cast<int>(sizeof...(More)));
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto load = [&](const T* from, int pack) {
+    if constexpr (kPacks) {
+      return reinterpret_cast<const Pack<T, kSize>*>(from + run.packs_at)[pack];
+    } else {
+      Pack<T, kSize> one;
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) one.at[k] = from[run.packs_at + pack * kSize + k];
+      return one;
+    }
+  };
+  // The same for all lanes: all packs of a batch on their way, and only the last batch asks which there are.
+#pragma unroll 1
+  for (int begin = 0; begin < run.packs; begin += 32 * kBatch) {
+    const auto load_batch = [&](const T* from) {
+      struct Batch {
+        Pack<T, kSize> at[kBatch];
+      } batch;
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) batch.at[u] = load(from, min(begin + u * 32 + lane, run.packs - 1));
+      return batch;
+    };
+    const auto visit_batch = [&](const auto&... batch) {
+      const bool whole = begin + 32 * kBatch <= run.packs;
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        const int pack = begin + u * 32 + lane;
+        if (whole || pack < run.packs) visit(run.packs_at + pack * kSize, batch.at[u]...);
+      }
+    };
+    visit_batch(load_batch(values), load_batch(more)...);
+  }
+  if (lane < run.edges) {
+    const int64_t i = run.edge(lane);
+    visit(i, Pack<T, 1>{values[i]}, Pack<T, 1>{more[i]}...);
+  }
+}
+
+/// Clusters that the GPU has room for at once: others would begin when the first have done all their rows.
+template <class Kernel>
+unsigned clusters_at_once(const char* name, Kernel* kernel, const RingPlan& plan, std::size_t bytes) {
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), bytes, name);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(plan.parts), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = plan.clusters * plan.parts;
+  config.blockDim = plan.threads();
+  config.dynamicSmemBytes = bytes;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int count = 0;
+  check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), name);
+  return std::clamp(static_cast<unsigned>(count), 1u, plan.clusters);
+}
+
+/// `out`: what is written.
+template <class F, class T>
+void march_planes(const char* name, RingPlan plan, const F& f, cudaStream_t stream, const T* out) {
+  plan.lead = static_cast<int>(reinterpret_cast<uintptr_t>(out) % device::kGranule / sizeof(T));
+  bool packs = plan.lead == 0;
+  for (int k = 0; k < F::kOperands; ++k) packs = packs && is_aligned<T, kWide<T>>(f.operand(k));
+  auto* const kernel = packs ? plane_ring_kernel<F, true> : plane_ring_kernel<F, false>;
+  const auto bytes = static_cast<std::size_t>(plan.memory(plan.slots));
+  if (plan.parts > 1) plan.clusters = clusters_at_once(name, kernel, plan, bytes);
+  launch_with({.cluster = static_cast<unsigned>(plan.parts)}, name, kernel, plan.clusters * plan.parts, plan.threads(),
+              bytes, stream, plan, f);
+}
+
+}  // namespace halo::cuda

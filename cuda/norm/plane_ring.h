@@ -1,0 +1,83 @@
+// Norms of rows of planes that are read once: how a cluster's blocks march through rows whose pieces arrive in a ring
+// of slots in shared memory.
+#pragma once
+
+#include <halo/core/host_device.h>
+#include <halo/ops/norm.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "../device/fast_divide.h"
+#include "../device/packs.cuh"
+#include "../runtime/traits.h"
+
+namespace halo::cuda {
+
+/// A row is cut into pieces, as many of each of its planes; the blocks of a cluster share them. A piece belongs to a
+/// warp, which sums over it when it has arrived and writes its results once the sums of the whole row are known.
+struct RingPlan {
+  static constexpr int kMostParts = 8, kMostWarps = 12;
+  static constexpr int64_t kPieceBytes = 6400;  ///< of an operand, at most
+
+  int64_t rows = 0, length = 0, positions = 0;
+  FastDivide by_groups{}, by_pieces{};      ///< those of a plane
+  int planes = 1;                           ///< of a row
+  int each = 1, piece = 0, pieces = 1;      ///< pieces of a plane; elements of one, whole packs; pieces of a row
+  int parts = 1, warps = 1;                 ///< blocks of a cluster; warps of a block that have pieces
+  int slots = 0, slot_bytes = 0, sums = 0;  ///< of a block's ring; sums of a piece, in float64
+  int lead = 0;                             ///< elements of a granule before what is written
+  unsigned clusters = 1;
+
+  /// For rows of T of `operands` tensors, of whose pieces `sums` sums are taken; nothing where rows are too short to be
+  /// worth it, too few for the GPU, or longer than shared memory.
+  template <class T>
+  static std::optional<RingPlan> of(const RowNormProblem& p, int operands, int sums, const DeviceTraits& traits) {
+    constexpr int64_t kShortPlane = 64, kShortRow = 12 << 10, kLongRow = int64_t{1} << 20, kFewBlocks = 96;
+    constexpr int64_t kBytes = sizeof(T);
+    if (!traits.is_hopper() || p.positions < kShortPlane || p.length() > kLongRow || p.length() * kBytes < kShortRow ||
+        p.rows > INT32_MAX) {
+      return std::nullopt;
+    }
+    RingPlan plan{.rows = p.rows, .length = p.length(), .positions = p.positions, .sums = sums};
+    plan.planes = static_cast<int>(p.channels_per_row);
+    plan.each = static_cast<int>((p.positions * kBytes + kPieceBytes - 1) / kPieceBytes);
+    plan.piece = static_cast<int>((p.positions / plan.each + kWide<T>) / kWide<T> * kWide<T>);
+    plan.pieces = plan.planes * plan.each;
+    plan.by_groups = FastDivide(static_cast<uint32_t>(p.groups));
+    plan.by_pieces = FastDivide(static_cast<uint32_t>(plan.each));
+    if (p.positions < (plan.each - 1) * int64_t{plan.piece} + 2 * kWide<T>) return std::nullopt;
+    // A piece begins and ends anywhere within a granule.
+    plan.slot_bytes = operands * static_cast<int>(kBytes * (plan.piece + 3 * kWide<T>));
+    const auto room = static_cast<int64_t>(traits.block_memory) - 1024;
+    double least = 0;
+    for (int parts = 1; parts <= std::min(kMostParts, plan.pieces); parts *= 2) {
+      // While a row's results are written, a quarter of the next one arrives.
+      const int64_t own = (plan.pieces + parts - 1) / parts, least_slots = own + std::max<int64_t>(2, own / 4);
+      const int side_by_side = plan.memory(least_slots) <= room / 2 ? 2 : 1;
+      const int64_t at_once = traits.multiprocessors * side_by_side / parts;
+      // Time, in rows that a multiprocessor has alone: the last march may have rows for some clusters only.
+      const double time = static_cast<double>((p.rows + at_once - 1) / at_once * side_by_side) / parts;
+      if (plan.memory(least_slots) > room || (least > 0 && time > 0.9 * least)) continue;
+      least = time;
+      plan.parts = parts;
+      plan.slots = static_cast<int>(std::min((room / side_by_side - plan.memory(0)) / plan.memory_of_slot(), 4 * own));
+      const int64_t turns = (own + kMostWarps - 1) / kMostWarps;
+      plan.warps = static_cast<int>((own + turns - 1) / turns);
+      plan.clusters = static_cast<unsigned>(std::min(at_once, p.rows));
+    }
+    if (least == 0 || p.rows * plan.parts < kFewBlocks) return std::nullopt;
+    return plan;
+  }
+  /// Bytes of a block's shared memory with so many slots.
+  int64_t memory_of_slot() const { return slot_bytes + 2 * int64_t{sizeof(uint64_t)}; }
+  int64_t memory(int64_t slots_of) const {
+    return slots_of * memory_of_slot() + 2 * (int64_t{pieces} * sums + 1) * int64_t{sizeof(double)};
+  }
+  unsigned threads() const { return static_cast<unsigned>(warps + 1) * 32; }
+  /// The first piece of block `part` of a cluster.
+  HALO_HOST_DEVICE int first(int part) const { return pieces * part / parts; }
+};
+
+}  // namespace halo::cuda
