@@ -3,6 +3,7 @@
 
 #include <halo/ops/binary_functors.h>
 
+#include "quick.cuh"
 #include "teams.cuh"
 
 namespace halo::cuda::device {
@@ -27,9 +28,10 @@ struct Maximum {
   }
 };
 
+inline constexpr float kLog2OfE = 1.44269504f;
+
 /// exp(x - shift), of which float32 keeps a relative error of (|x - shift| + 2) units; below 2^-126 it is 0.
 __device__ __forceinline__ float exp_of_difference(float x, float shift) {
-  constexpr float kLog2OfE = 1.44269504f;
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"((x - shift) * kLog2OfE));
   return power;
@@ -64,11 +66,24 @@ __device__ __forceinline__ auto sum_exponentials(const Row& row, const typename 
     }
     total.largest = row.combine(maximum(top[0], top[1]), numbers, Maximum{});
     const Value shift = total.largest == -static_cast<Value>(INFINITY) ? Value(0) : total.largest;
+    const auto add_all = [&](const auto& power) {
 #pragma unroll
-    for (int e = 0; e < Row::kElements; ++e) {
-      if (row.holds(e)) sum[e % 2] += exp_of_difference(values.at[e], shift);
+      for (int e = 0; e < Row::kElements; ++e) {
+        if (row.holds(e)) sum[e % 2] += power(values.at[e]);
+      }
+    };
+    Value scale = 1;
+    bool done = false;
+    if constexpr (sizeof(typename Row::Element) == 2) {
+      // exp2(x log2(e) - c), one instruction less: what rounding took from c is the same for all.
+      if (const float c = shift * kLog2OfE; fabsf(c) < INFINITY) {
+        add_all([&](float value) { return quick_exp2(fmaf(value, kLog2OfE, -c)); });
+        scale = quick_exp2(-fmaf(shift, kLog2OfE, -c));
+        done = true;
+      }
     }
-    total.sum = row.combine(sum[0] + sum[1], numbers, functor::Add{});
+    if (!done) add_all([&](Value value) { return exp_of_difference(value, shift); });
+    total.sum = row.combine(sum[0] + sum[1], numbers, functor::Add{}) * scale;
     return total;
   } else {
     row.each([&](int64_t, Value value) { total = total(total, {value, 1}); }, values);

@@ -253,7 +253,7 @@ struct StreamedRow : RowMarch {
   using Element = T;
   using Value = device::Accumulator<T>;
   using Values = const T*;
-  static constexpr bool kHeld = false;
+  static constexpr bool kHeld = false, kPacked = false;
   static constexpr std::size_t kSlotBytes = 0;
 
   const RowTeams& t;

@@ -21,6 +21,10 @@ struct Totals {
   }
 };
 
+/// a b, rounded before it meets a sum: bits must not depend on which products a compiler takes into sums.
+__device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
+
 enum Slot { kX, kResidual, kGradient = 1, kPast };
 
 /// x with what is added to it.
@@ -50,8 +54,11 @@ __global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element)
                         const __grid_constant__ RowForward<typename Row::Element> args) {
   using Value = typename Row::Value;
   using Columns = typename Row::Columns;
-  __shared__ Totals<Value, 2> shared[Teams::kThreads / Teams::kWarp];
-  const Value count = static_cast<Value>(args.length);
+  // What rounding takes from a mean in float32 does not show in results of half types.
+  constexpr bool kHalf = sizeof(typename Row::Element) == 2;
+  constexpr int kMoments = kHalf ? 1 : 2;
+  __shared__ Totals<Value, kMoments> shared[Teams::kThreads / Teams::kWarp];
+  const Value per_element = 1 / static_cast<Value>(args.length);
   const auto fetch = [&](const Row& row) {
     row.fetch(kX, args.x);
     if (args.residual != nullptr) row.fetch(kResidual, args.residual);
@@ -67,20 +74,23 @@ __global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element)
       row.store(
           args.sum, [](int64_t, Value value) { return value; }, v);
     const Value total = row.template sum<Value>([&](Value& sum, int e) { sum += v.at[e]; });
-    const Value mean = row.combine(total, reinterpret_cast<Value*>(shared), functor::Add{}) / count;
+    const Value mean = product(row.combine(total, reinterpret_cast<Value*>(shared), functor::Add{}), per_element);
     // Of differences, which show what rounding took from the mean, and of their squares.
-    auto sums = row.template sum<Totals<Value, 2>>([&](Totals<Value, 2>& sum, int e) {
-      const Value difference = row.holds(e) ? v.at[e] - mean : Value(0);
-      sum.at[0] += difference;
-      sum.at[1] += difference * difference;
+    auto sums = row.template sum<Totals<Value, kMoments>>([&](Totals<Value, kMoments>& sum, int e) {
+      if (!row.holds(e)) return;
+      const Value difference = v.at[e] - mean;
+      if constexpr (!kHalf) sum.at[0] += difference;
+      sum.at[kMoments - 1] += difference * difference;
     });
     sums = row.combine(sums, shared, functor::Add{});
-    const Value rest = sums.at[0] / count, variance = sums.at[1] / count - rest * rest;
-    const Value rstd = 1 / sqrt((variance < 0 ? Value(0) : variance) + static_cast<Value>(args.eps));
-    const Value shift = -rest * rstd;
+    const Value rest = kHalf ? Value(0) : product(sums.at[0], per_element);
+    const Value variance = product(sums.at[kMoments - 1], per_element) - rest * rest;
+    const Value rstd = rsqrt((variance < 0 ? Value(0) : variance) + static_cast<Value>(args.eps));
+    const Value shift = product(kHalf ? -mean : -rest, rstd);
     row.store(
-        args.y, [&](int64_t, Value value, Value w, Value b) { return ((value - mean) * rstd + shift) * w + b; }, v,
-        Columns{args.weight, 1}, Columns{args.bias, 0});
+        args.y,
+        [&](int64_t, Value value, Value w, Value b) { return ((kHalf ? value : value - mean) * rstd + shift) * w + b; },
+        v, Columns{args.weight, 1}, Columns{args.bias, 0});
     if (!row.active || row.rank > 0) continue;
     args.mean[row.row] = mean + rest;
     args.rstd[row.row] = rstd;
@@ -118,16 +128,6 @@ __device__ __forceinline__ Sum sum_of(Sum (&parts)[N]) {
   return parts[0];
 }
 
-/// The compiler forgets what it knows of these words.
-template <class Raw>
-__device__ __forceinline__ void forget(Raw& raw) {
-#pragma unroll
-  for (auto& pack : raw.at) {
-#pragma unroll
-    for (uint32_t& word : pack.at) asm volatile("" : "+r"(word));
-  }
-}
-
 /// The sum of `value` over a row's team. A team that is several warps waits for itself alone, so that `shared`, a value
 /// a warp, must hold nothing else.
 template <class Row, class Value>
@@ -152,10 +152,10 @@ inline constexpr int kBackwardBlocks = sizeof(typename Row::Element) != 2 ? 1
                                        : Row::kElements > 16              ? 2
                                                                           : 3;
 
-/// Whether the backward kernel reads rows twice from shared memory: long rows of half types would leave too few
-/// registers for the sums.
+/// Whether the backward kernel reads rows twice from shared memory: those of half types would leave too few registers
+/// for the sums.
 template <class Row>
-inline constexpr bool kReadsTwice = sizeof(typename Row::Element) == 2 && Row::kElements > 16;
+inline constexpr bool kReadsTwice = sizeof(typename Row::Element) == 2;
 
 /// partials: [blocks][kSums][length], sums over the block's rows.
 template <class Row, int kSums>
@@ -167,8 +167,10 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
   using Three = Totals<Value, 3>;
   constexpr bool kStream = kSums > 2;  // a gradient besides, and the sum of all: as many operands as sums
   constexpr bool kTwice = kReadsTwice<Row>;
+  // What rounding takes from a mean in float32 does not show in results of half types: (x - mean) rstd in one step.
+  constexpr bool kHalf = sizeof(typename Row::Element) == 2;
   __shared__ Three shared[Row::kThreads / Teams::kWarp];
-  const Value count = static_cast<Value>(args.length);
+  const Value per_element = 1 / static_cast<Value>(args.length);
   Value next_mean, next_rstd;
   int stage = 0;  // kTwice: the slots of this row or the next
   const auto fetch = [&](const Row& row) {
@@ -204,7 +206,9 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
         return row.chunk(held[operand], p);
       }
     };
-    // f(chunk of x - mean, of g, and of g times the weight, p); elements that there are not are 0 in the first pass.
+    const Value of_mean = product(-mean, rstd);
+    // f(chunk of x - mean, times rstd if kHalf, of g, and of g times the weight, p); of elements that there are not, g
+    // is 0, and x - mean if that is summed.
     const auto each_chunk = [&](const auto& f) {
 #pragma unroll
       for (int p = 0; p < Row::kPacks; ++p) {
@@ -212,7 +216,11 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
         const auto up = chunk_of(kGradient, p);
 #pragma unroll
         for (int k = 0; k < Row::kSize; ++k) {
-          d.at[k] -= row.holds(p * Row::kSize + k) ? mean : Value(0);
+          if constexpr (kHalf) {
+            d.at[k] = d.at[k] * rstd + of_mean;
+          } else {
+            d.at[k] -= row.holds(p * Row::kSize + k) ? mean : Value(0);
+          }
           h.at[k] *= up.at[k];
         }
         f(d, up, h, p);
@@ -222,20 +230,17 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
     each_chunk([&](const auto& d, const auto&, const auto& h, int) {
 #pragma unroll
       for (int k = 0; k < Row::kSize; ++k) {
-        parts[k % 4].at[0] += d.at[k];
+        if constexpr (!kHalf) parts[k % 4].at[0] += d.at[k];
         parts[k % 4].at[1] += h.at[k];
         parts[k % 4].at[2] += h.at[k] * d.at[k];
       }
     });
     const Three totals = sum_over_team(row, sum_of(parts), shared);
-    const Value rest = totals.at[0] / count, plain = totals.at[1] / count;
-    const Value scaled = (totals.at[2] - rest * totals.at[1]) * rstd / count;
-    const Value shift = -rest * rstd, of_plain = -plain * rstd, of_xhat = -scaled * rstd;
+    const Value rest = product(totals.at[0], per_element), plain = product(totals.at[1], per_element);
+    const Value scaled = (totals.at[2] - rest * totals.at[1]) * per_element * (kHalf ? Value(1) : rstd);
+    const Value shift = product(-rest, rstd), of_plain = product(-plain, rstd), of_xhat = -scaled * rstd;
     if constexpr (kTwice) {
       asm volatile("" ::: "memory");  // so that it is
-    } else if constexpr (sizeof(typename Row::Element) == 2) {
-      // So that the compiler widens them again: twice as many registers would leave half of the warps.
-      for (auto& raw : held) forget(raw);
     }
     each_chunk([&](const auto& d, const auto& up, const auto& h, int p) {
       typename Row::Chunk more{}, grad;
@@ -245,7 +250,8 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
 #pragma unroll
       for (int k = 0; k < Row::kSize; ++k) {
         const int e = p * Row::kSize + k;
-        const Value xhat = d.at[k] * rstd + shift, plain_part = kStream ? of_plain + more.at[k] : of_plain;
+        const Value xhat = kHalf ? d.at[k] : d.at[k] * rstd + shift,
+                    plain_part = kStream ? of_plain + more.at[k] : of_plain;
         grad.at[k] = h.at[k] * rstd + (xhat * of_xhat + plain_part);
         sums[0].at[e] += up.at[k] * xhat;
         sums[1].at[e] += up.at[k];

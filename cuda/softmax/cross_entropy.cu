@@ -252,9 +252,12 @@ void cross_entropy(const char* op, const ClassLoss& options, const Tensor& x, co
     with_row_class<T>(
         Rows(x, 1),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch(op, cross_entropy_kernel<Row>, t.blocks(sizeof(T) == 2 ? 2112 : 396), Teams::kThreads, Row::kSlotBytes,
-                 scope.stream(), t, classes_of<T>(options, x, target, weight), in, loss.data<T>(), lse.data<double>(),
-                 counted.data<T>());
+          auto kernel = cross_entropy_kernel<Row>;
+          if constexpr (sizeof(T) == 2 && Row::kPacked) {
+            if (t.packs) kernel = cross_entropy_kernel<typename Row::Aligned>;
+          }
+          launch(op, kernel, t.blocks(sizeof(T) == 2 ? 2112 : 396), Teams::kThreads, Row::kSlotBytes, scope.stream(), t,
+                 classes_of<T>(options, x, target, weight), in, loss.data<T>(), lse.data<double>(), counted.data<T>());
         },
         in);
   });
