@@ -1,7 +1,7 @@
-// Causal depthwise convolution with a carried state. Long rows: causal_conv1d_tile.cuh for two to four taps (half types
-// causal_conv1d_packs.cu, where rows are whole packs), else causal_conv1d_wide.cuh. Short rows, such as the steps of
-// decoding, and a reach of thousands of positions: a thread an element, sums over the taps in the same order, weight
-// gradients as folds over batch and time (reduce/fold_runs.cuh).
+// Causal depthwise convolution with a carried state. Long rows: causal_conv1d_packs.cu for two to four neighbouring
+// taps in half types, causal_conv1d_tile.cuh for as many others, else causal_conv1d_wide.cuh. Short rows, such as the
+// steps of decoding, and a reach of thousands of positions: a thread an element, sums over the taps in the same order,
+// weight gradients as folds over batch and time (reduce/fold_runs.cuh).
 #include <halo/core/copy.h>
 #include <halo/ops/backend.h>
 #include <halo/ops/causal_conv1d_backend.h>

@@ -5,7 +5,8 @@
 
 namespace halo::cuda::causal {
 
-/// Two to four neighbouring taps, and rows of whole packs, wherever they begin.
+/// Two to four neighbouring taps of half types, and rows that are not short; they may have any length and begin
+/// anywhere.
 bool goes_by_packs(const CausalConv1dProblem& problem, DType dtype);
 
 /// Writes y. All that goes_by_packs().
