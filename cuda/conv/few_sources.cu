@@ -1,9 +1,9 @@
 // Many channels out of few: features of images in half types, and weight gradients of float32 and half types.
 //
-// Limits: compute capability 9.0; at most 4 source channels a group, 16 to 64 result channels; stride
-// 1; one tap of depth without padding, at most 3 neighbouring rows of taps, 12 taps (weight gradients: 32 weights of a
-// result channel); taps of a row reach at most kReach columns; rows of whole pieces of four elements on both sides;
-// forward and backward_input: channels of results of whole pieces of eight.
+// Limits: compute capability 9.0; at most 4 source channels a group, 16 to 64 result channels; stride 1; one tap of
+// depth without padding, at most 3 neighbouring rows of taps, 12 taps (weight gradients: 32 weights of a result
+// channel); taps of a row reach at most kReach columns; source rows of which four fit in shared memory. Any width and
+// alignment; weight gradients: rows of whole pieces of four elements on both sides.
 #include <algorithm>
 #include <cmath>
 
@@ -20,26 +20,25 @@ namespace few_sources {
 namespace {
 
 std::size_t shared_bytes(const Plan& plan) {
-  return kStageBytes + static_cast<std::size_t>(plan.part + plan.tap_rows - 1) * static_cast<std::size_t>(plan.pitch) *
-                           kPositionBytes;
+  return static_cast<std::size_t>(plan.set_results * kRingBytes) +
+         static_cast<std::size_t>(kSets * plan.part) * static_cast<std::size_t>(plan.pitch) * kPositionBytes;
 }
 
-/// A block's rows: as many at a time as kBlocks blocks of a multiprocessor have room for, whole pieces of eight
-/// results, and all multiprocessors at work. Returns the rows that a multiprocessor makes.
-double choose_strips(Plan& plan) {
-  constexpr std::size_t kReserved = 1024;  // bytes of each block
-  const std::size_t room = (device_traits().block_memory + kReserved) / kBlocks - kReserved;
-  const int places = kBlocks * device_traits().multiprocessors, step = plan.result_width % 8 == 0 ? 1 : 2;
-  plan.part = step;
-  for (Plan more = plan; more.part < plan.result_rows; plan.part = more.part) {
-    more.part += step;
-    if (shared_bytes(more) > room) break;
-  }
+/// What a block makes; returns the positions that a multiprocessor makes. Strips of rows are whole pieces of eight
+/// results.
+double divide_results(Plan& plan) {
+  plan.set_results = plan.results > 32 ? 64 : 32;
+  plan.part = (kRun + plan.result_width - 1) / plan.result_width;
+  if (shared_bytes(plan) + 1024 > device_traits().block_memory) plan.set_results = 32;
+  plan.sets = (plan.results + plan.set_results - 1) / plan.set_results;
+  plan.by_ring = FastDivide(static_cast<uint32_t>(kSets * plan.part));
+  constexpr double kFixed = 4000;  // positions, in the time until the first run
+  const int places = device_traits().multiprocessors, step = !plan.whole || plan.result_width % 8 == 0 ? 1 : 2;
   double best = INFINITY;
-  for (int strip = plan.part; strip < plan.result_rows + plan.part; strip += plan.part) {
+  for (int strip = step; strip < plan.result_rows + step; strip += step) {
     const int strips = (plan.result_rows + strip - 1) / strip;
     const int64_t blocks = plan.images * plan.sets * strips;
-    const double turns = double((blocks + places - 1) / places) * (strip + 2);
+    const double turns = double((blocks + places - 1) / places) * (double(strip) * plan.result_width + kFixed);
     if (turns >= best) continue;
     best = turns;
     plan.strip = strip;
@@ -53,7 +52,7 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   const bool half = is_half(config.dtype), of_weights = config.pass == ConvPass::BackwardWeight;
   Plan plan{};
   if (!half && (config.dtype != DType::Float32 || !of_weights)) return plan;
-  if (config.alignment < (half ? 8 : 16) || problem.stride[0] * problem.stride[1] * problem.stride[2] != 1) return plan;
+  if (problem.stride[0] * problem.stride[1] * problem.stride[2] != 1) return plan;
   if (!device_traits().is_hopper() || !small_groups::small_groups_fit(problem)) return plan;
   const small_groups::GroupProblem g = small_groups::group_problem(problem, config.pass != ConvPass::BackwardInput);
   const auto reach = [&](int axis) {
@@ -61,12 +60,13 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
     return *std::max_element(taps.offset[0], taps.offset[0] + taps.count[0]);
   };
   const bool fits = g.source_channels <= kSources && g.result_channels >= 16 && g.result_channels <= kMostResults &&
-                    g.source[2] % 4 == 0 && g.result[2] % 4 == 0 && g.kernel[0] == 1 && g.origin[0] == 0 &&
-                    g.source[0] == g.result[0] && reach(1) < kTapRows && g.kernel[1] * g.kernel[2] <= kMostTaps &&
-                    reach(2) <= kReach;
+                    g.kernel[0] == 1 && g.origin[0] == 0 && g.source[0] == g.result[0] && reach(1) < kTapRows &&
+                    g.kernel[1] * g.kernel[2] <= kMostTaps && reach(2) <= kReach;
   const int weights = g.kernel[1] * g.kernel[2] * g.source_channels;
-  if (!fits || (of_weights && weights > kMostWeights)) return plan;
+  const bool pieces = config.alignment >= (half ? 8 : 16) && g.source[2] % 4 == 0 && g.result[2] % 4 == 0;
+  if (!fits || (of_weights && (weights > kMostWeights || !pieces))) return plan;
   describe_images(g, plan);
+  plan.whole = pieces && config.alignment >= 16 && plan.result_plane % 8 == 0 && plan.result_slice % 8 == 0;
   plan.lead = (plan.first_column % 4 + 4) % 4;
   plan.tap_rows = reach(1) + 1;
   for (int h = 0; h < g.kernel[1]; ++h) {
@@ -76,16 +76,15 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
       plan.column[plan.taps] = g.taps[2].offset[0][w];
     }
   }
-  plan.sets = (plan.results + kRows - 1) / kRows;
   plan.pitch = (plan.lead + plan.result_width + reach(2) + 7) / 8 * 8;
   plan.pieces = FastDivide(static_cast<uint32_t>(plan.pitch / 4));
   plan.in_row = FastDivide(static_cast<uint32_t>(plan.result_width));
   constexpr double kClocksPerMs = 1.755e6;
   if (!of_weights) {
-    constexpr double kClocks = 12.8;  // of a position of a block
-    if (config.alignment < 16 || plan.result_plane % 8 != 0 || plan.result_slice % 8 != 0) return {};
-    plan.predicted_ms = 6e-3 + choose_strips(plan) * plan.result_width * kClocks / kClocksPerMs;
-    const bool fits_memory = shared_bytes(plan) <= device_traits().block_memory;
+    const double positions = divide_results(plan);
+    const double clocks = (plan.set_results == 64 ? 10.5 : 7) * (plan.whole ? 1 : 1.1);  // of a position of a block
+    plan.predicted_ms = 6e-3 + positions * clocks / kClocksPerMs;
+    const bool fits_memory = shared_bytes(plan) + 1024 <= device_traits().block_memory;
     return fits_memory && plan.images * plan.sets * plan.strips < int64_t{1} << 31 ? plan : Plan{};
   }
   constexpr int64_t kMostSteps = 400;  // of a block: longer sums pass the error bound
@@ -135,9 +134,11 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   const bool forward = config.pass == ConvPass::Forward;
   Arguments<T> arguments{y, w, nullptr, x, {}};
   if (forward) arguments = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
-  launch("conv few sources", gather_kernel<T>, dim3(static_cast<unsigned>(plan.images * plan.sets * plan.strips)),
-         kThreads, shared_bytes(plan), stream, plan, arguments,
-         PlainSumOf<T>{Sizes(problem), arguments.source, w, forward});
+  const auto start = [&](auto kernel) {
+    launch("conv few sources", kernel, dim3(static_cast<unsigned>(plan.images * plan.sets * plan.strips)), kThreads,
+           shared_bytes(plan), stream, plan, arguments, PlainSumOf<T>{Sizes(problem), arguments.source, w, forward});
+  };
+  plan.set_results == 64 ? start(gather_kernel<T, 4>) : start(gather_kernel<T, 2>);
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {

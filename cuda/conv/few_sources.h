@@ -8,13 +8,14 @@ namespace halo::cuda::conv::few_sources {
 
 inline constexpr int kSources = 4, kMostResults = 64;  ///< channels
 inline constexpr int kMostTaps = 12, kTapRows = 3;
-inline constexpr int kReach = 60;            ///< columns between taps of a row
-inline constexpr int kMostWeights = 32;      ///< of a result channel, of weight gradients
-inline constexpr int kStep = 128;            ///< positions of a stage, of weight gradients
-inline constexpr int kBlocks = 2;            ///< of a multiprocessor
-inline constexpr int kRows = 32;             ///< result channels of a block
-inline constexpr int kPositions = 32;        ///< of a warp
-inline constexpr int kRun = 8 * kPositions;  ///< positions of a block at a time
+inline constexpr int kReach = 60;        ///< columns between taps of a row
+inline constexpr int kMostWeights = 32;  ///< of a result channel, of weight gradients
+inline constexpr int kStep = 128;        ///< positions of a stage, of weight gradients
+inline constexpr int kMakers = 11;       ///< warps of a block that make results and have them written
+inline constexpr int kPositions = 40;    ///< of a warp at a time
+inline constexpr int kRun = kMakers * kPositions;
+inline constexpr int kRingBytes = 2048;  ///< of the results of a channel in shared memory
+inline constexpr int kSets = 4;          ///< of source rows there: no run reads more
 inline constexpr int kPositionBytes = kSources * 2;
 
 /// `results`: of forward or backward_input, or channels of y.
@@ -29,12 +30,14 @@ struct Plan {
   int lead;                     ///< columns from a whole piece of four to that
   int taps, tap_rows;
   int tap[kMostTaps], row[kMostTaps], column[kMostTaps];  ///< weight, and source position beside the first
-  int sets;                                               ///< of kRows result channels
-  int strip, strips;                                      ///< rows of a block, blocks of a column
-  int part;                                               ///< of the rows, at a time
-  int pitch;          ///< positions of a source row in shared memory, 0 modulo 8: taps of two rows meet no bank
-  FastDivide in_row;  ///< result columns
-  FastDivide pieces;  ///< of four positions of a source row in shared memory
+  bool whole;             ///< rows of the source are whole pieces of four, channels of results of eight
+  int sets, set_results;  ///< blocks that divide the result channels, those of each
+  int strip, strips;      ///< rows of a block, blocks of a column
+  int part;               ///< source rows of a set in shared memory
+  int pitch;              ///< positions of a source row in shared memory, 0 modulo 8: taps of two rows meet no bank
+  FastDivide in_row;      ///< result columns
+  FastDivide by_ring;     ///< source rows in shared memory
+  FastDivide pieces;      ///< of four positions of a source row in shared memory
   FastDivide columns, rows, depths;  ///< of weight gradients: stages of a row, and rows
   int64_t steps = 0;                 ///< stages of a group
   int splits = 0;                    ///< blocks of a group

@@ -6,6 +6,7 @@
 #include "algorithms.h"
 #include "ordered_sum.cuh"
 #include "plain_sum.cuh"
+#include "plan_key.h"
 #include "storage.h"
 #include "straight.h"
 
@@ -20,20 +21,26 @@ void launch_weight(const WeightPlan& plan, const T* x, const T* y, double* parti
 
 namespace {
 
+std::shared_ptr<const WeightPlan> weight_plan_of(const ConvProblem& problem, const ConvConfig& config) {
+  static ConvPlanCache<WeightPlan> plans;
+  return plans.get({problem, config},
+                   [](const PlanKey& key) { return plan_weight(key.problem, key.config.alignment); });
+}
+
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass == ConvPass::BackwardWeight)
-    return is_half(config.dtype) && plan_weight(problem, config.alignment).blocks > 0;
+    return is_half(config.dtype) && weight_plan_of(problem, config)->blocks > 0;
   if (config.dtype != DType::Float32 && !is_half(config.dtype)) return false;
   return plan_straight(problem, config).blocks > 0;
 }
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight) return 0;
-  return static_cast<std::size_t>(problem.w_numel() * plan_weight(problem, config.alignment).blocks) * sizeof(double);
+  return static_cast<std::size_t>(problem.w_numel() * weight_plan_of(problem, config)->blocks) * sizeof(double);
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  if (config.pass == ConvPass::BackwardWeight) return plan_weight(problem, config.alignment).predicted_ms;
+  if (config.pass == ConvPass::BackwardWeight) return weight_plan_of(problem, config)->predicted_ms;
   return plan_straight(problem, config).predicted_ms;
 }
 
@@ -43,9 +50,9 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   auto *const x = static_cast<T*>(operands.x), *const y = static_cast<T*>(operands.y);
   if constexpr (sizeof(T) == 2) {
     if (config.pass == ConvPass::BackwardWeight) {
-      const WeightPlan plan = plan_weight(problem, config.alignment);
-      launch_weight<T>(plan, x, y, static_cast<double*>(operands.workspace), stream);
-      return ordered_sum<T>(problem, operands, static_cast<int>(plan.blocks), stream);
+      const auto plan = weight_plan_of(problem, config);
+      launch_weight<T>(*plan, x, y, static_cast<double*>(operands.workspace), stream);
+      return ordered_sum<T>(problem, operands, static_cast<int>(plan->blocks), stream);
     }
   }
   const bool forward = config.pass == ConvPass::Forward;

@@ -226,7 +226,7 @@ WeightPlan plan_weight(const ConvProblem& problem, int alignment) {
   // A step's rows into shared memory, and meanwhile the operands of each tap out of it.
   const double step = plan.packs ? static_cast<double>(stage) / 20
                                  : std::max(static_cast<double>(stage) / 18,
-                                            plan.positions * (plan.shared_step != 0 ? 24.0 : 32.0) + 300);
+                                            plan.positions * (plan.shared_step != 0 ? 22.0 : 30.0) + 300);
   const double steps = static_cast<double>(plan.steps * plan.rows_of_blocks) / limits.multiprocessors;
   const double partials = static_cast<double>(problem.w_numel() * plan.blocks) * 16 / 1e9;
   plan.predicted_ms = 7e-3 + partials + std::max(problem.bytes(2) / 3.4e9, steps * step / kClocksPerMs);

@@ -146,16 +146,16 @@ __device__ __forceinline__ void multiply_run(const WeightPlan& plan, TapSums& su
                                              const unsigned char* x, const int (&tap_at)[kWeightTaps], int column,
                                              int left) {
   const small_groups::GroupProblem& p = plan.problem;
+  uint32_t inside[4];  // the row of y
+#pragma unroll
+  for (int i = 0; i < 4; ++i) inside[i] = left > 2 * i + 1 ? 0xffffffffu : left > 2 * i ? 0xffffu : 0u;
   uint32_t a[kTapRowTiles][2][4];
 #pragma unroll
   for (int m = 0; m < kTapRowTiles; ++m) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       uint4 all = load_eight(y + (m * 16 + h * 8) * plan.y_pitch, plan.y_whole);
-      if (Edge) {
-        const auto inside = [&](int i) { return (i < left ? 0xffffu : 0u) | (i + 1 < left ? 0xffff0000u : 0u); };
-        all.x &= inside(0), all.y &= inside(2), all.z &= inside(4), all.w &= inside(6);
-      }
+      all.x &= inside[0], all.y &= inside[1], all.z &= inside[2], all.w &= inside[3];
       a[m][0][h] = all.x, a[m][0][2 + h] = all.y, a[m][1][h] = all.z, a[m][1][2 + h] = all.w;
     }
   }
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(kTapThreads, 1)
       if (edge) {
         multiply_run<T, true, Step>(plan, sums, y, x, tap_at, head.column + first, head.left - position);
       } else {
-        multiply_run<T, false, Step>(plan, sums, y, x, tap_at, 0, 0);
+        multiply_run<T, false, Step>(plan, sums, y, x, tap_at, 0, head.left - position);
       }
     }
     // The tensor core rounds its sums toward zero: not too many of them.

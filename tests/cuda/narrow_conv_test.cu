@@ -4,6 +4,7 @@
 #include <halo/cuda/conv/dispatch.h>
 #include <halo/cuda/device/number.cuh>
 #include <halo/cuda/launch.h>
+#include <halo/cuda/runtime/traits.h>
 
 #include <cmath>
 #include <cstring>
@@ -213,6 +214,24 @@ TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
     for_each_supported<T>(offset, [&](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
       expect_right<T>(algorithm, problem, pass, offset);
     });
+  }
+}
+
+/// Blocks that make several runs, so that both rings come round: strips of several source sets, rows longer and shorter
+/// than a run, results beside a line, 2 and 4 tiles of channels.
+TYPED_TEST(NarrowConv, FewSourcesInLongStrips) {
+  using T = TypeParam;
+  if (sizeof(T) != 2 || !device_traits().is_hopper()) GTEST_SKIP() << "half types on Hopper";
+  const Algorithm& few = find_algorithm("few sources");
+  for (const ConvProblem& p : {problem({16, 3, 143, 120}, 33, 1, {3, 3}, {.padding = {1, 1}}),
+                               problem({16, 2, 71, 244}, 18, 1, {2, 5}, {.padding = {1, 2}}),
+                               problem({9, 4, 31, 2004}, 16, 1, {2, 3}, {.padding = {0, 1}}),
+                               problem({13, 3, 131, 119}, 40, 1, {3, 3}, {.padding = {1, 1}}),
+                               problem({5, 3, 60, 1001}, 17, 1, {2, 3}, {.padding = {1, 0}})}) {
+    for (const int64_t offset : {0, 1}) {
+      ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::Forward, offset))) << p.str();
+      expect_right<T>(few, p, ConvPass::Forward, offset);
+    }
   }
 }
 
