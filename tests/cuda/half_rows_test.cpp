@@ -150,8 +150,8 @@ TEST_F(HalfGpu, TransposesOfTwoBytes) {
   }
 }
 
-/// Rows in tiles: the sums and what they leave for the parameters are float32. Neighbouring taps and rows of whole
-/// packs have kernels of their own.
+/// Rows in tiles: the sums and what they leave for the parameters are float32. Neighbouring taps have kernels of their
+/// own, for rows of whole packs and others.
 TEST_F(HalfGpu, CausalConvolutionOfLongRows) {
   for (DType dtype : {bfloat16, float16}) {
     for (const auto& [kernel, dilation, length] : {std::tuple<int64_t, int64_t, int64_t>{3, 2, 4700},
