@@ -113,7 +113,7 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   plan.blocks = std::min<int64_t>(plan.items, limits.multiprocessors);
   const double bytes = problem.bytes(static_cast<std::size_t>(size)),
                items = double(divide_up(plan.items, plan.blocks));
-  plan.predicted_ms = 7e-3 + std::max(bytes / 3.8e9, items * 1.5e-3);
+  plan.predicted_ms = 7e-3 + std::max(bytes / 3.2e9, items * 1.5e-3);
   return plan;
 }
 

@@ -16,6 +16,7 @@ inline constexpr int kTaps = 3;             ///< of the width
 inline constexpr int kSourceChannels = 32;  ///< at most
 inline constexpr int kChunk = 16;           ///< source positions that a warp works on at once
 inline constexpr int kMostWarps = 12;       ///< that multiply
+inline constexpr int kLoaders = 4;          ///< warps that copy the source
 inline constexpr int kStorers = 2;          ///< warps of a stage that give the copy engine its orders
 inline constexpr int kStages = 2;           ///< items in shared memory
 inline constexpr int kLine = 128;           ///< bytes; the copy engine writes whole ones,
@@ -23,10 +24,10 @@ inline constexpr int kBeside = 32;          ///< from as far behind 32 bytes, el
 inline constexpr int kZeroBytes = 4 << 10;  ///< a copy of zeros
 inline constexpr int kBarrierBytes = 128;
 
-inline constexpr int kThreads = (kMostWarps + kStages * kStorers) * 32;
-inline constexpr int kRegisters = 152, kStorerRegisters = 56;
-static_assert(kMostWarps % 4 == 0 && kStages * kStorers == 4);  // warpgroups, which share registers
-static_assert(kMostWarps * kRegisters + kStages * kStorers * kStorerRegisters == 65536 / 32);
+inline constexpr int kThreads = (kMostWarps + kLoaders + kStages * kStorers) * 32;
+inline constexpr int kRegisters = 120, kLoaderRegisters = 40, kStorerRegisters = 80, kLaunchRegisters = 96;
+static_assert(kMostWarps % 4 == 0 && kLoaders == 4 && kStages * kStorers == 4);  // warpgroups, which share registers
+static_assert(kMostWarps * kRegisters + 4 * (kLoaderRegisters + kStorerRegisters) == kThreads / 32 * kLaunchRegisters);
 
 /// Of eight result channels, of an item: as many bytes of half types as of float32.
 constexpr int channel_tiles(std::size_t element_size) { return element_size == 2 ? 2 : 1; }

@@ -77,29 +77,28 @@ struct SourceRing {
   }
 };
 
-/// Starts the copies of an item's source, by `warps`: all 16 bytes that its rows touch, but nothing that is not the
-/// tensor's. Channels that do not exist are zero from the beginning; rows that do not exist keep what they were.
+/// Starts the copies of an item's source, by kLoaders warps: all 16 bytes that its rows touch, but nothing that is not
+/// the tensor's. Channels that do not exist are zero from the beginning; rows that do not exist keep what they were.
 /// `follows`: its other rows are there, as the item before had them.
 template <class T>
 __device__ __forceinline__ void load_source(const Plan& plan, const T* data, const Place& place,
-                                            const SourceRing<T>& ring, bool follows, int warps) {
+                                            const SourceRing<T>& ring, bool follows, int warp) {
   constexpr int kWide = 16 / static_cast<int>(sizeof(T));
   const small_groups::GroupProblem& p = plan.problem;
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const auto lane = static_cast<int>(threadIdx.x % 32);
   const Source<T> source(plan, data, place);
   const T* const end = data + p.source_rows.elements;
   for (int row = follows ? max(source.first, plan.source_rows - 1) : source.first; row < source.end; ++row) {
-    for (int channel = warp; channel < p.source_channels; channel += warps) {
+    for (int channel = warp; channel < p.source_channels; channel += kLoaders) {
       const T* const begin = source.row + channel * p.source_rows.plane_pitch + row * p.source_rows.inner_pitch;
       const int behind = behind_16_bytes(begin);
-      T* target = ring.row(plan, row) + channel * plan.source_pitch;
+      T* const target = ring.row(plan, row) + channel * plan.source_pitch;
       for (int i = lane * kWide; i < behind + p.source[2]; i += 32 * kWide) {
         const T* const at = begin - behind + i;
-        if (at >= data) {
-          device::copy_async<16>(static_cast<uint32_t>(__cvta_generic_to_shared(target + i)), at,
-                                 at + kWide <= end ? 16 : static_cast<int>((end - at) * int64_t{sizeof(T)}));
-        } else {
-          for (int e = behind; e < min(kWide, behind + p.source[2]); ++e) target[e] = at[e];
+        if (at >= data && at + kWide <= end) {
+          device::copy_async<16>(static_cast<uint32_t>(__cvta_generic_to_shared(target + i)), at, 16);
+        } else {  // the tensor's ends
+          for (int e = max(i, behind); e < min(i + kWide, behind + p.source[2]); ++e) target[e] = begin[e - behind];
         }
       }
     }

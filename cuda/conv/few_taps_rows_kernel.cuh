@@ -1,13 +1,13 @@
 // Transposed convolutions whose results have one tap of an axis or none, and many of whose rows have none.
 //
-// A block walks down its share of all planes, some channels at a time. A warp owns a row of the phases, whose weights
-// stay in its registers, multiplies tiles of the source by them on the tensor core, and puts the sums between zeros in
-// shared memory. Others give the copy engine its orders: rows with taps leave by whole lines. What precedes and follows
-// a run of these in the lines at its ends is zero, and zeros from shared memory fill the lines between runs. Only the
-// ends of a slice leave by elements.
+// A block walks down its share of all planes, some channels at a time. Its warps have parts. Some copy the source. A
+// warp that multiplies owns a row of the phases, whose weights stay in its registers, multiplies tiles of the source by
+// them on the tensor core, and puts the sums between zeros in shared memory. The others give the copy engine its
+// orders: rows with taps leave by whole lines. What precedes and follows a run of these in the lines at its ends is
+// zero, and zeros from shared memory fill the lines between runs. Only the ends of a slice leave by elements.
 //
 // Split operands, and zeros that stand for what does not exist, make results that are not finite where plain sums have
-// finite ones: such results are computed again, in plain float32.
+// finite ones: those who send a stage with such results compute them again before, in plain float32.
 #pragma once
 
 #include "../device/mbarrier.cuh"
@@ -137,9 +137,15 @@ struct Shared {
   __device__ __forceinline__ uint32_t address(int byte) const {
     return static_cast<uint32_t>(__cvta_generic_to_shared(base + byte));
   }
-  /// Barriers: all rows of a stage are there; the stage is free, and zero where it has to be.
+  /// Barriers: all rows of a stage are there; the stage is free, and zero where it has to be; an item's source is
+  /// there.
   __device__ __forceinline__ uint32_t staged(int buffer) const { return address(buffer * 8); }
   __device__ __forceinline__ uint32_t free(int buffer) const { return address((kStages + buffer) * 8); }
+  __device__ __forceinline__ uint32_t loaded(int buffer) const { return address((2 * kStages + buffer) * 8); }
+  /// The item of a stage that has sums that are not finite, plus one.
+  __device__ __forceinline__ int& poisoned(int buffer) const {
+    return reinterpret_cast<int*>(base + 3 * kStages * 8)[buffer];
+  }
   __device__ __forceinline__ uint32_t zeros() const { return address(kBarrierBytes); }
   __device__ __forceinline__ T* stages() const { return reinterpret_cast<T*>(base + kBarrierBytes + kZeroBytes); }
   __device__ __forceinline__ T* sources() const { return stages() + kStages * kChannels<T> * plan.stage_pitch; }
@@ -158,38 +164,62 @@ __device__ __forceinline__ void clear(void* data, int bytes, int thread, int thr
     *reinterpret_cast<uint4*>(static_cast<unsigned char*>(data) + i) = uint4{};
 }
 
-/// Replaces what is not finite of what source positions from `first` on reach in a row of an item.
+/// Replaces what is not finite in the rows of an item, of every kStorers-th channel from `part` on.
 template <class T>
 __device__ __noinline__ void repair(const Plan& plan, const PlainSumOf<T>& plain, T* result, unsigned char* shared,
-                                    int item, int buffer, int row, int first) {
+                                    int item, int buffer, int part) {
+  const small_groups::GroupProblem& p = plan.problem;
   const Place place(plan, item);
   const Stage<T> stage = Shared<T>{plan, result, shared}.stage(place, buffer);
-  const TappedRow& own = plan.tapped_row[row];
-  const int channels = min(kChannels<T>, plan.problem.result_channels - place.group * kChannels<T>);
-  __syncwarp();  // other lanes wrote
-  for (int i = static_cast<int>(threadIdx.x % 32); i < channels * kChunk * plan.taps; i += 32) {
-    const int c = i % channels, tap = i / channels % plan.taps, position = first + i / channels / plan.taps;
-    const int column = position * plan.problem.phases[2] + plan.shift[tap];
-    if (position >= plan.problem.source[2] || column < 0 || column >= stage.width) continue;
-    T& value = stage.shared(plan.run[own.run], c, own.row)[column];
-    if (!isfinite(device::to_accumulator(value))) {
-      const int64_t flat =
-          place.depth * plan.problem.result_rows.outer_pitch + int64_t{place.top + own.row} * stage.width + column;
-      value = device::from_accumulator<T>(plain.at(place.image, int64_t{place.group} * kChannels<T> + c, flat));
+  for (int channel = part; channel < kChannels<T>; channel += kStorers) {
+    if (place.group * kChannels<T> + channel >= p.result_channels) break;
+    for (int r = 0; r < plan.tapped; ++r) {
+      const TappedRow& own = plan.tapped_row[r];
+      if (place.top + own.row < 0 || place.top + own.row >= p.result[1]) continue;
+      T* const row = stage.shared(plan.run[own.run], channel, own.row);
+      for (int column = static_cast<int>(threadIdx.x % 32); column < stage.width; column += 32) {
+        if (isfinite(device::to_accumulator(row[column]))) continue;
+        const int64_t flat =
+            place.depth * p.result_rows.outer_pitch + int64_t{place.top + own.row} * stage.width + column;
+        row[column] = device::from_accumulator<T>(plain.at(place.image, place.group * kChannels<T> + channel, flat));
+      }
     }
+  }
+  device::fence_async_proxy();
+  __syncwarp();
+}
+
+/// Loads the sources of all items, as one of kLoaders warps.
+template <class T>
+__device__ __forceinline__ void load_sources(const Plan& plan, const T* data, const Shared<T>& shared, int first,
+                                             int items, int warp) {
+  SourceRing<T> ring{shared.sources()};
+  for (int item = 0; item < items; ++item) {
+    const int buffer = item % kStages;
+    const Place place(plan, first + item);
+    const bool follows = item > 0 && place.q > 0;
+    if (item > 0) ring = ring.next(plan, follows);
+    if (item >= kStages)  // nobody reads the source before the last any more
+      device::barrier_wait(shared.staged(buffer), static_cast<uint32_t>(item / kStages - 1) % 2);
+    load_source(plan, data, place, ring, follows, warp);
+    device::copy_async_arrive(shared.loaded(buffer));
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) device::barrier_arrive(shared.loaded(buffer));  // and what came by elements
   }
 }
 
 /// Sends the stages of `buffer`, of every kStorers-th channel from `part` on, by a warp.
 template <class T>
-__device__ __forceinline__ void send_stages(const Plan& plan, const Shared<T>& shared, int first, int items, int buffer,
-                                            int part) {
+__device__ __forceinline__ void send_stages(const Plan& plan, const PlainSumOf<T>& plain, const Shared<T>& shared,
+                                            int first, int items, int buffer, int part) {
   constexpr int kOwn = kChannels<T> / kStorers;
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int item = buffer; item < items; item += kStages) {
+    device::barrier_wait(shared.staged(buffer), static_cast<uint32_t>(item / kStages % 2));
+    if (shared.poisoned(buffer) == item + 1)
+      repair(plan, plain, shared.result, shared.base, first + item, buffer, part);
     const Place place(plan, first + item);
     const Stage<T> stage = shared.stage(place, buffer);
-    device::barrier_wait(shared.staged(buffer), static_cast<uint32_t>(item / kStages % 2));
     for (int i = lane; i < plan.runs * kOwn; i += 32) {
       const int channel = i % kOwn * kStorers + part;
       if (place.group * kChannels<T> + channel < plan.problem.result_channels)
@@ -224,6 +254,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int buffer = 0; buffer < kStages; ++buffer) {
       device::barrier_init(shared.staged(buffer), warps);
       device::barrier_init(shared.free(buffer), kStorers);
+      device::barrier_init(shared.loaded(buffer), kLoaders * 33);
     }
     device::barrier_init_fence();
   }
@@ -231,59 +262,60 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   const auto boundary_of = [&](int64_t block) { return static_cast<int>(plan.items * block / gridDim.x); };
   const int first = boundary_of(blockIdx.x), items = boundary_of(int64_t{blockIdx.x} + 1) - first;
-  if (warp >= kMostWarps) {
+  if (warp >= kMostWarps + kLoaders) {
     device::registers_decrease<kStorerRegisters>();
-    send_stages(plan, shared, first, items, warp % kStages, (warp - kMostWarps) / kStages);
+    send_stages(plan, plain, shared, first, items, warp % kStages, (warp - kMostWarps - kLoaders) / kStages);
+    return;
+  }
+  if (warp >= kMostWarps) {
+    device::registers_decrease<kLoaderRegisters>();
+    load_sources(plan, arguments.source, shared, first, items, warp - kMostWarps);
     return;
   }
   device::registers_increase<kRegisters>();
   if (warp >= warps) return;
 
-  const int share = warp / plan.tapped, row = warp % plan.tapped;
-  const TappedRow& own = plan.tapped_row[row];
+  const int share = warp / plan.tapped;
+  const TappedRow& own = plan.tapped_row[warp % plan.tapped];
   Weights<T, Split> weights;
   int group = -1, depth_phase = -1;  // of the weights
   SourceRing<T> ring{shared.sources()};
-  load_source(plan, arguments.source, Place(plan, first), ring, false, warps);
   for (int item = 0; item < items; ++item) {
     const int buffer = item % kStages;
     const Place place(plan, first + item);
-    device::copy_async_wait_all();
-    device::barrier_sync(1, warps * 32);  // the source has arrived, and everybody is done with the one before
-    const SourceRing<T> here = ring;
-    if (item + 1 < items) {
-      const Place next(plan, first + item + 1);
-      const bool follows = next.q > 0;
-      ring = here.next(plan, follows);
-      load_source(plan, arguments.source, next, ring, follows, warps);
-    }
+    if (item > 0) ring = ring.next(plan, place.q > 0);
     if (place.source >= 0 && (place.group != group || place.phase != depth_phase)) {
       group = place.group;
       depth_phase = place.phase;
       load_weights<T, Split>(plan, arguments.weight, p.taps[0].tap[depth_phase][0] * p.tap_pitch[0] + own.tap,
                              group * kChannels<T>, weights);
     }
-    device::barrier_wait(shared.free(buffer), static_cast<uint32_t>(item / kStages % 2) ^ 1);
+    const auto round = static_cast<uint32_t>(item / kStages % 2);
+    device::barrier_wait(shared.loaded(buffer), round);
+    device::barrier_wait(shared.free(buffer), round ^ 1);
     if (place.source >= 0 && place.top + own.row >= 0 && place.top + own.row < p.result[1]) {
       const Source<T> from(plan, arguments.source, place);
       const bool exists = own.source >= from.first && own.source < from.end;
       int shifts[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {  // other channels of the lane are eight planes away, as far behind 16 bytes
-        shifts[i] = behind_16_bytes(from.row + lane_channel<T>(i) * p.source_rows.plane_pitch +
-                                    own.source * p.source_rows.inner_pitch);
+        const uint32_t elements =
+            static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from.row) / sizeof(T)) +
+            static_cast<uint32_t>(lane_channel<T>(i)) * static_cast<uint32_t>(p.source_rows.plane_pitch) +
+            static_cast<uint32_t>(own.source * p.source[2]);
+        shifts[i] = static_cast<int>(elements % (16 / sizeof(T)));
       }
-      const T* const source = here.row(plan, own.source);
+      const T* const source = ring.row(plan, own.source);
       const Stage<T> stage = shared.stage(place, buffer);
       T* rows[2 * kColumnTiles<T>];
 #pragma unroll
       for (int c = 0; c < 2 * kColumnTiles<T>; ++c)
         rows[c] = stage.shared(plan.run[own.run], c / 2 * 8 + 2 * t + c % 2, own.row);
+      float poison = 0;
 #pragma unroll 1
       for (int q = share * kChunk; q < p.source[2]; q += plan.shares * kChunk) {
         float sums[kTaps][kColumnTiles<T>][4] = {};
         if (exists) multiply<T, Split>(source + q, plan.source_pitch, shifts, plan.aligned, weights, sums);
-        float poison = 0;
         const auto put = [&](bool inside) {
 #pragma unroll
           for (int tap = 0; tap < kTaps; ++tap) {
@@ -307,9 +339,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         } else {
           put(false);
         }
-        if (__any_sync(0xffffffffu, poison != 0))
-          repair(plan, plain, arguments.result, memory, first + item, buffer, row, q);
       }
+      if (poison != 0) shared.poisoned(buffer) = item + 1;
     }
     device::fence_async_proxy();
     __syncwarp();
