@@ -170,7 +170,7 @@ struct Feed<T, Lane, Shifts, true> {
     const unsigned char* const from = start.from + source.offset;
 #pragma unroll
     for (int k = 0; k < kSourceFours / 8; ++k) {
-      if (k == 2 && lane % 8 + 16 >= plan.fours) break;
+      if (k >= (kVectors ? 2 : 1) && lane % 8 + 8 * k >= plan.fours) break;  // vectors: at least 16
       const int bytes = column + 32 * k < width ? kFour : 0;
       device::copy_async<kFour>(to + static_cast<uint32_t>(source.shared) + k * 8 * kFour, from + k * 8 * kFour, bytes);
       device::copy_async<kFour>(to_second + static_cast<uint32_t>(source.shared) + k * 8 * kFour,

@@ -97,13 +97,13 @@ double predict(const ConvProblem& problem, const Plan& plan, int size) {
   const double results = p.phases[2] > 1 ? static_cast<double>(p.result_rows.elements) * size / kStagedPerMs : 0;
   // As seen: half types by single elements where rows have any alignment, above all with many taps; one TF32 product.
   const bool ragged = size == 2 && plan.own < positions(plan.packs, 2), one_product = size == 4 && !plan.split;
-  // One tap reads nothing again.
-  const bool one_tap = plan.packs && problem.taps() == 1;
-  const double pieces = one_tap       ? 1.4
-                        : ragged      ? (plan.most_units > 40 ? 2.0 : 1.5)
-                        : one_product ? (p.phases[2] > 1 ? 0.95 : 1.1)
-                        : plan.split  ? 1.2
-                                      : 1.0;
+  // One tap reads nothing again. Of few channels not: there its bits are those of operands that begin anywhere.
+  const bool one_tap = plan.packs && problem.taps() == 1 && !small_groups::few_channels(problem);
+  const double pieces = one_tap                            ? 1.4
+                        : ragged                           ? (plan.most_units > 40 ? 2.0 : 1.5)
+                        : one_product                      ? (p.phases[2] > 1 ? 0.95 : 1.1)
+                        : plan.split && problem.taps() > 1 ? 1.2
+                                                           : 1.0;
   const double busy = std::min<double>(small_groups::device_limits().multiprocessors,
                                        static_cast<double>(plan.blocks) * plan.rows_of_blocks);
   const double weights =

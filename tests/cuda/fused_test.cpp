@@ -77,8 +77,9 @@ TEST_F(FusedGpu, GeluLinear) {
     const Operation f =
         with_gradients([form](const Tensors& in) { return Tensors{gelu_linear(in[0], in[1], in[2], form)}; });
     for (int64_t width : {1, 3, 64, 130, 1024, 1500}) {
+      // One column: the bias gradient is one sum of 142 numbers, which may cancel.
       compare(concat("gelu_linear ", width), {randn({2, 71, width}), randn({width}), randn({5, width})}, f,
-              {3e-6, 1e-12});
+              {width == 1 ? 3e-5 : 3e-6, 1e-12});
     }
   }
   const Operation f = with_gradients([](const Tensors& in) { return Tensors{gelu_linear(in[0], in[1], in[2])}; });
