@@ -98,7 +98,8 @@ struct RaggedRows {
     for (int k = 0; k < kFloatChannels; ++k) {
       float* const columns = stages.row(stage, k) + front() + lead(row, k);
       for (int i = lane; i < from - begin; i += 32) columns[i] = 0;
-      for (int i = to - begin + lane; i < end - begin; i += 32) columns[i] = 0;
+      // Also what granules brought from behind: threads without results read it.
+      for (int i = to - begin + lane; i < end - begin + 6; i += 32) columns[i] = 0;
     }
   }
 

@@ -21,13 +21,13 @@ std::shared_ptr<const WeightPlan> plan_of(const ConvProblem& problem, const Conv
   });
 }
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) {
-  return config.pass == ConvPass::BackwardWeight && (config.dtype == DType::Float32 || is_half(config.dtype)) &&
-         plan_of(problem, config)->x.blocks > 0;
-}
-
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
   return static_cast<std::size_t>(problem.w_numel() * plan_of(problem, config)->x.sharers) * sizeof(double);
+}
+
+bool supports(const ConvProblem& problem, const ConvConfig& config) {
+  return config.pass == ConvPass::BackwardWeight && (config.dtype == DType::Float32 || is_half(config.dtype)) &&
+         plan_of(problem, config)->x.blocks > 0 && workspace_bytes(problem, config) <= kWorkspaceCap;
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {

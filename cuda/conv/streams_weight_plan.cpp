@@ -127,7 +127,9 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
       plan.y_slot_bytes = (x.heights + 2 * kRowMargin) * plan.y_pitch;
       if (int64_t{x.heights} * plan.by_row.divisor * 8 > int64_t{kMostStaged} * x.users * 32) break;
     } else {
-      plan.y_pitch = to_int(up_to(int64_t{x.heights} * x.width.result * size + 16, 16 * size));
+      const int64_t y_pitch = up_to(int64_t{x.heights} * x.width.result * size + 16, 16 * size);
+      if (8 * y_pitch > static_cast<int64_t>(limits.block_memory)) break;
+      plan.y_pitch = to_int(y_pitch);
       plan.y_slot_bytes = 8 * plan.y_pitch;
     }
     const int64_t fixed = int64_t{plan.y_slots} * plan.y_slot_bytes + 2 * kWeightMargin;

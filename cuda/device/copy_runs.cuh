@@ -29,6 +29,7 @@ __device__ __forceinline__ void copy_runs(uint32_t barrier, const T* from, uint3
     }
   }
   const uint32_t all = __reduce_add_sync(0xffffffffu, whole);
+  __syncwarp();
   if (lane == 0) barrier_expect(barrier, all);
   __syncwarp();
   if (whole != 0) copy_bulk(to, start, whole, barrier);
