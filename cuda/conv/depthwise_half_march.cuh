@@ -254,6 +254,7 @@ __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
         rows,
         left};
     const bool finite = march_bands<Start>(at, bands, bias, p.activation);
+    __syncwarp();  // a neighbour has stored one of this lane's results
     if (!finite) {
       plain_results<T, March>(p, tile.plane + plane, weight, bias, tile.march + row, rows, tile.column + column, left);
     }

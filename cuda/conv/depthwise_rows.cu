@@ -73,6 +73,10 @@ RowsParams begin_plan(const ConvProblem& problem, int64_t granule, int64_t most_
   return p;
 }
 
+/// Whether a tile has all columns of its rows, so that these follow one another in memory without gaps. Where y has one
+/// column, x may have more than that reads.
+bool has_whole_rows(const RowsParams& p) { return p.column_tiles.divisor == 1 && p.x.width <= p.tile + p.width - 1; }
+
 /// Bytes from row to row in the ring where each is copied by an order of its own: as in row_box.h, rows of any
 /// alignment arrive by whole granules.
 int row_pitch(const RowsSide& side, int64_t columns, int64_t size) {
@@ -95,7 +99,7 @@ RowsParams plan_float(const ConvProblem& problem) {
   p.users = to_int(divide_up(p.tile, 32 * kPair));
   p.stage_rows = p.march;
   if (is_padded(problem)) p.x.line = p.x.width * kSize % kBoxLine == 0 ? kBoxLine : device::kGranule;
-  const bool whole = p.column_tiles.divisor == 1 && !is_padded(problem);  // rows without gaps
+  const bool whole = has_whole_rows(p) && !is_padded(problem);
   const auto fill = [&](RowsSide& side, int64_t columns) {
     side.pitch = whole ? to_int(side.width * kSize) : row_pitch(side, columns, kSize);
     side.bytes = to_int(up(p.stage_rows * side.pitch + side.line + (whole ? device::kGranule : 0), kBoxLine));
@@ -115,7 +119,7 @@ RowsParams plan_half(const ConvProblem& problem) {
   constexpr int64_t kSize = 2, kGroup = device::kGranule / kSize;
   RowsParams p = begin_plan(problem, kGroup, kHalfRowsUsers * kHalfRowsColumns);
   p.users = to_int(divide_up(std::min(p.tile, p.y.width), kHalfRowsColumns));
-  const bool whole = p.column_tiles.divisor == 1;  // rows without gaps
+  const bool whole = has_whole_rows(p);
   const auto pitch = [&](const RowsSide& side, int64_t columns) {
     return whole ? to_int(side.width * kSize) : row_pitch(side, columns, kSize);
   };

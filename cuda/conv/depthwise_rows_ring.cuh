@@ -103,7 +103,8 @@ __device__ __forceinline__ void load_rows(const RowsParams& p, uint32_t stages, 
   const int before = of_y ? 0 : p.margin;
   const int first = max(0, block.column - before);
   const int last = min(side.width, block.column + p.tile + (of_y ? 0 : p.width - 1 - p.pad_columns));
-  const int row_bytes = side.width * kSize, skipped = (first - block.column + before) * kSize;
+  const uint32_t row_bytes = static_cast<uint32_t>(side.width) * kSize;
+  const int skipped = (first - block.column + before) * kSize;
   const uint32_t to = stages + (of_y ? p.x.bytes : 0) + skipped;
   for_each_piece(p, block.split, [&](uint32_t plane, int result_row, int count) {
     const int start = result_row - (of_y ? 0 : p.pad_rows);

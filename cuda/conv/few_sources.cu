@@ -35,14 +35,17 @@ double divide_results(Plan& plan) {
   constexpr double kFixed = 4000;  // positions, in the time until the first run
   const int places = device_traits().multiprocessors, step = !plan.whole || plan.result_width % 8 == 0 ? 1 : 2;
   double best = INFINITY;
-  for (int strip = step; strip < plan.result_rows + step; strip += step) {
-    const int strips = (plan.result_rows + strip - 1) / strip;
+  const auto up = [](int value, int of) { return (value + of - 1) / of; };
+  for (int strip = step, strips = 2; strips > 1; strip = up(up(plan.result_rows, strips - 1), step) * step) {
+    strips = up(plan.result_rows, strip);
     const int64_t blocks = plan.images * plan.sets * strips;
     const double turns = double((blocks + places - 1) / places) * (double(strip) * plan.result_width + kFixed);
-    if (turns >= best) continue;
-    best = turns;
-    plan.strip = strip;
-    plan.strips = strips;
+    if (turns < best) {
+      best = turns;
+      plan.strip = strip;
+      plan.strips = strips;
+    }
+    if (strips == 1) break;
   }
   return best;
 }

@@ -183,11 +183,12 @@ __device__ __noinline__ void plain_results(const Plan& plan, const Arguments<T>&
   const int64_t group_channel = block.image_group % plan.groups * plan.results + block.channel;
   for (int i = static_cast<int>(threadIdx.x % 32); i < block.channels * count; i += 32) {
     const int c = i / count, position = first + i % count;
+    const uint32_t at = block.ring_start(plan, c) + static_cast<uint32_t>(position) * uint32_t{sizeof(T)};
+    T* const result = reinterpret_cast<T*>(ring + c * kRingBytes + at % kRingBytes);
+    if (isfinite(device::to_accumulator(*result))) continue;
     float sum = plain.at(block.image_group / plan.groups, group_channel + c, block.corner + position);
     if (arguments.bias != nullptr) sum += device::to_accumulator(arguments.bias[group_channel + c]);
-    const uint32_t at = block.ring_start(plan, c) + static_cast<uint32_t>(position) * uint32_t{sizeof(T)};
-    *reinterpret_cast<T*>(ring + c * kRingBytes + at % kRingBytes) =
-        device::from_accumulator<T>(device::call_activation(arguments.activation, sum));
+    *result = device::from_accumulator<T>(device::call_activation(arguments.activation, sum));
   }
 }
 

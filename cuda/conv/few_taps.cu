@@ -90,14 +90,14 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
       problem.out_channels > kChannels || problem.in_channels > kWarps * kWarpChannels ||
       !small_groups::small_groups_fit(problem))
     return plan;
-  if (problem.stride[0] * problem.stride[1] * problem.stride[2] == 1) return plan;
+  if (problem.stride[0] * problem.stride[1] * problem.stride[2] == 1 || problem.batch >= int64_t{1} << 30) return plan;
   const GroupProblem& p = plan.problem = small_groups::group_problem(problem, false);
   if (!list_taps(p, plan)) return plan;
   const int size = to_int(static_cast<int64_t>(size_of(config.dtype)));
   const int parts = size == 4 && config.precision == Precision::Float32 ? 2 : 1;
   const int outer_phases = p.phases[0] * p.phases[1];
   if (plan.tapped < outer_phases)
-    plan.zeros = std::min(kZeroBytes, to_int(divide_up(p.result[2] * size, 128)) * 128) + 128;
+    plan.zeros = to_int(std::min<int64_t>(kZeroBytes, divide_up(int64_t{p.result[2]} * size, 128) * 128)) + 128;
   const auto memory = static_cast<int64_t>(limits.block_memory);
   const int64_t wanted = divide_up(p.result[2], p.phases[2]);
   int blocks = blocks_of(size);  // a multiprocessor
@@ -117,8 +117,13 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   if (std::max(items, rows * outer_phases) >= int64_t{1} << 30) return plan;
   plan.items = to_int(items);
   plan.empty_rows = to_int(rows * (outer_phases - plan.tapped));
-  plan.predicted_ms = 7e-3 + problem.bytes(static_cast<std::size_t>(size)) / kBytesPerMs;
   plan.blocks = std::min<int64_t>(items, int64_t{limits.multiprocessors} * blocks);
+  // Bytes, or the items of a multiprocessor, whose products are of kChunk positions however few there are.
+  const auto turns = static_cast<double>(divide_up(items, int64_t{limits.multiprocessors}));
+  const double products = static_cast<double>(divide_up(std::min<int64_t>(plan.positions, wanted), kChunk)) *
+                          plan.taps * (parts == 2 ? 12 : size);
+  plan.predicted_ms = 7e-3 + std::max(problem.bytes(static_cast<std::size_t>(size)) / kBytesPerMs,
+                                      turns * (1000 + products * 32) / 1.755e6);
   return plan;
 }
 

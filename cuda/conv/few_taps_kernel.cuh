@@ -173,7 +173,7 @@ struct Weights {
           high[k][i] = device::pack_word<T>(value);
         } else {
           const device::Tf32Pair two = device::split_tf32_unguarded(value[0]);
-          high[k][i] = two.high;
+          high[k][i] = Split ? two.high : device::round_tf32(value[0]);  // which keeps NaN
           if constexpr (Split) low[k][i] = two.low;
         }
       }
@@ -247,6 +247,7 @@ __device__ __forceinline__ void write_empty_row(const Plan& plan, T* result, uin
 template <class T>
 __device__ __noinline__ void repair(const PlainSumOf<T>& plain, T* stage, int pitch, unsigned low, unsigned plane,
                                     int64_t image, int channel, int channels, int64_t flat, int count) {
+  __syncwarp();
   for (int i = static_cast<int>(threadIdx.x % 32); i < channels * count; i += 32) {
     const int c = i / count, e = i % count;
     T& value =

@@ -111,7 +111,10 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   plan.items = divide_up(p.result_channels, channels) * problem.batch * p.result[0] * heights;
   if (plan.items >= int64_t{1} << 30) return plan;
   plan.blocks = std::min<int64_t>(plan.items, limits.multiprocessors);
-  const double bytes = problem.bytes(static_cast<std::size_t>(size)),
+  // Blocks of other channels read the source again.
+  const auto sets = static_cast<double>(divide_up(p.result_channels, channels));
+  const double bytes = problem.bytes(static_cast<std::size_t>(size)) +
+                       (sets - 1) * static_cast<double>(problem.y_numel()) * size / 2,
                items = double(divide_up(plan.items, plan.blocks));
   plan.predicted_ms = 7e-3 + std::max(bytes / 3.2e9, items * 1.5e-3);
   return plan;

@@ -67,7 +67,7 @@ __device__ __forceinline__ void load_weights(const Plan& plan, const T* data, in
           } else {
             const float value = at(k * 8 + t + i * 4);
             operand.set(i, value);
-            if constexpr (!Split) operand.high[i] = device::split_tf32_unguarded(value).high;
+            if constexpr (!Split) operand.high[i] = device::round_tf32(value);  // which keeps NaN
           }
         }
       }

@@ -18,6 +18,8 @@ using small_groups::divide_up;
 using small_groups::GroupProblem;
 using small_groups::to_int;
 
+constexpr int64_t kLargestItems = int64_t{1} << 30;
+
 Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   Plan plan{};
   const DeviceTraits limits = small_groups::device_limits();
@@ -39,11 +41,15 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   const int64_t room = static_cast<int64_t>(limits.block_memory) - plan.weight_bytes;
   plan.slots = to_int(std::min<int64_t>(streams::kMostSlots, room / slot_bytes_of(size)));
   if (plan.slots < kFewestSlots) return plan;
+  // A slot then always holds the same channels: what lies where there are none is no NaN of another image.
+  if (p.source_channels % channels_of(size) != 0 && plan.slots >= plan.units) plan.slots -= plan.slots % plan.units;
   plan.shared_bytes = static_cast<std::size_t>(plan.weight_bytes + plan.slots * slot_bytes_of(size));
   plan.tiles = FastDivide(static_cast<uint32_t>(divide_up(p.result[2], kPositions)));
-  plan.rows = FastDivide(static_cast<uint32_t>(p.result[0] * p.result[1]));
+  const int64_t rows = int64_t{p.result[0]} * p.result[1];
+  if (rows >= kLargestItems || problem.batch >= kLargestItems) return plan;
+  plan.rows = FastDivide(static_cast<uint32_t>(rows));
   const int64_t items = problem.batch * plan.rows.divisor * plan.tiles.divisor;
-  if (items >= int64_t{1} << 30) return plan;
+  if (items >= kLargestItems) return plan;
   plan.items = to_int(items);
   plan.blocks = std::min<int64_t>(items, limits.multiprocessors);
   // As seen on an H200: bytes, or a block's items one after the other.

@@ -38,9 +38,9 @@ __device__ __forceinline__ Place place_of(const Plan& plan, int item) {
 template <class T>
 __device__ __forceinline__ const T* source_of(const Plan& plan, const T* source, const Place& place) {
   const small_groups::GroupProblem& p = plan.problem;
-  const int row = place.row / p.result[1] * p.step[0] * p.source[1] + place.row % p.result[1] * p.step[1];
+  const int64_t row = int64_t{place.row / p.result[1] * p.step[0]} * p.source[1] + place.row % p.result[1] * p.step[1];
   return source + int64_t{place.image} * p.source_channels * p.source_rows.plane_pitch +
-         (int64_t{row} * p.source[2] + (place.q * kStep + p.origin[2]));
+         (row * p.source[2] + (place.q * kStep + p.origin[2]));
 }
 
 /// The weights as the tensor core reads them: steps, taps, parts. A step's channels of half types are in the order in

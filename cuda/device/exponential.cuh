@@ -76,7 +76,7 @@ __device__ __forceinline__ auto sum_exponentials(const Row& row, const typename 
     bool done = false;
     if constexpr (sizeof(typename Row::Element) == 2) {
       // exp2(x log2(e) - c), one instruction less: what rounding took from c is the same for all.
-      if (const float c = shift * kLog2OfE; fabsf(c) < INFINITY) {
+      if (const float c = shift * kLog2OfE; fabsf(c) < 0x1p24f) {  // so that this is at most half of one
         add_all([&](float value) { return quick_exp2(fmaf(value, kLog2OfE, -c)); });
         scale = quick_exp2(-fmaf(shift, kLog2OfE, -c));
         done = true;

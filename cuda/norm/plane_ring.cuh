@@ -167,6 +167,7 @@ __global__ void __launch_bounds__((RingPlan::kMostWarps + 1) * 32, 2)
   if (warp == plan.warps) {
     return fill_ring(plan, f, cluster, step, first, own, memory, full, empty);
   }
+  if (warp >= own) return;  // has no piece: nobody would wait for it
   const auto staged = [&](const RingSlot& slot, const RingPiece<T>& piece, int k) {
     return staged_piece(memory + slot.at * plan.slot_bytes + k * (plan.slot_bytes / kOperands), f.operand(k),
                         piece.run.begin);

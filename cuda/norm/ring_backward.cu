@@ -42,7 +42,7 @@ struct Backward {
           const auto x_wide = device::widen(xs), g_wide = device::widen(gs);
 #pragma unroll
           for (int k = 0; k < N; ++k) {
-            const Value difference = kHalf ? x_wide.at[k] : x_wide.at[k] - row.mean;
+            const Value difference = x_wide.at[k] - row.mean;
             parts[0][k % kParts] += g_wide.at[k];
             parts[1][k % kParts] += g_wide.at[k] * difference;
             if constexpr (!kHalf) parts[2][k % kParts] += difference;
@@ -59,7 +59,6 @@ struct Backward {
     }
 #pragma unroll
     for (int k = 0; k < 3; ++k) sums[k] = static_cast<double>(totals[k]);
-    if constexpr (kHalf) sums[1] -= static_cast<double>(row.mean) * sums[0];
     if (threadIdx.x % 32 == 0) args.sums[piece.plane * each + piece.part_of_plane] = {sums[0], sums[1], sums[2]};
     sums[0] *= w;
     sums[1] *= w;
@@ -75,7 +74,7 @@ struct Backward {
   __device__ __forceinline__ void store(const RingPiece<T>& piece, const RunPiece& run, const Result& r, const T* x,
                                         const T* g) const {
     if (args.dx == nullptr) return;
-    const Value of_g = r.rstd * weight(piece.channel), of_mean = r.shift - r.mean * r.scale;
+    const Value of_g = r.rstd * weight(piece.channel);
     each_pack_of_piece<kPacks>(
         run,
         [&]<int N>(int64_t at, const Pack<T, N>& xs, const Pack<T, N>& gs) {
@@ -83,7 +82,7 @@ struct Backward {
           Pack<Value, N> dx;
 #pragma unroll
           for (int k = 0; k < N; ++k) {
-            const Value of_x = kHalf ? x_wide.at[k] * r.scale + of_mean : (x_wide.at[k] - r.mean) * r.scale + r.shift;
+            const Value of_x = (x_wide.at[k] - r.mean) * r.scale + r.shift;
             dx.at[k] = of_g * g_wide.at[k] + of_x;
           }
           *reinterpret_cast<Pack<T, N>*>(args.dx + at) = device::narrow<T>(dx);

@@ -72,16 +72,13 @@ struct Forward {
                                         const T* x) const {
     const Value weight = args.weight == nullptr ? Value(1) : device::to_accumulator(args.weight[piece.channel]);
     const Value bias = args.bias == nullptr ? Value(0) : device::to_accumulator(args.bias[piece.channel]);
-    const Value scale = r.rstd * weight, shift = bias - r.rest * scale, of_mean = shift - r.mean * scale;
+    const Value scale = r.rstd * weight, shift = bias - r.rest * scale;
     each_pack_of_piece<kPacks>(
         run,
         [&]<int N>(int64_t at, const Pack<T, N>& pack) {
           auto wide = device::widen(pack);
 #pragma unroll
-          for (int k = 0; k < N; ++k) {
-            // What the shorter way rounds does not show in half types.
-            wide.at[k] = sizeof(T) == 2 ? wide.at[k] * scale + of_mean : (wide.at[k] - r.mean) * scale + shift;
-          }
+          for (int k = 0; k < N; ++k) wide.at[k] = (wide.at[k] - r.mean) * scale + shift;
           *reinterpret_cast<Pack<T, N>*>(args.y + at) = device::narrow<T>(wide);
         },
         x);

@@ -54,9 +54,7 @@ __global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element)
                         const __grid_constant__ RowForward<typename Row::Element> args) {
   using Value = typename Row::Value;
   using Columns = typename Row::Columns;
-  // What rounding takes from a mean in float32 does not show in results of half types.
-  constexpr bool kHalf = sizeof(typename Row::Element) == 2;
-  constexpr int kMoments = kHalf ? 1 : 2;
+  constexpr int kMoments = 2;
   __shared__ Totals<Value, kMoments> shared[Teams::kThreads / Teams::kWarp];
   const Value per_element = 1 / static_cast<Value>(args.length);
   const auto fetch = [&](const Row& row) {
@@ -79,18 +77,17 @@ __global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element)
     auto sums = row.template sum<Totals<Value, kMoments>>([&](Totals<Value, kMoments>& sum, int e) {
       if (!row.holds(e)) return;
       const Value difference = v.at[e] - mean;
-      if constexpr (!kHalf) sum.at[0] += difference;
-      sum.at[kMoments - 1] += difference * difference;
+      sum.at[0] += difference;
+      sum.at[1] += difference * difference;
     });
     sums = row.combine(sums, shared, functor::Add{});
-    const Value rest = kHalf ? Value(0) : product(sums.at[0], per_element);
-    const Value variance = product(sums.at[kMoments - 1], per_element) - rest * rest;
+    const Value rest = product(sums.at[0], per_element);
+    const Value variance = product(sums.at[1], per_element) - rest * rest;
     const Value rstd = rsqrt((variance < 0 ? Value(0) : variance) + static_cast<Value>(args.eps));
-    const Value shift = product(kHalf ? -mean : -rest, rstd);
+    const Value shift = product(-rest, rstd);
     row.store(
-        args.y,
-        [&](int64_t, Value value, Value w, Value b) { return ((kHalf ? value : value - mean) * rstd + shift) * w + b; },
-        v, Columns{args.weight, 1}, Columns{args.bias, 0});
+        args.y, [&](int64_t, Value value, Value w, Value b) { return ((value - mean) * rstd + shift) * w + b; }, v,
+        Columns{args.weight, 1}, Columns{args.bias, 0});
     if (!row.active || row.rank > 0) continue;
     args.mean[row.row] = mean + rest;
     args.rstd[row.row] = rstd;
@@ -206,7 +203,6 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
         return row.chunk(held[operand], p);
       }
     };
-    const Value of_mean = product(-mean, rstd);
     // f(chunk of x - mean, times rstd if kHalf, of g, and of g times the weight, p); of elements that there are not, g
     // is 0, and x - mean if that is summed.
     const auto each_chunk = [&](const auto& f) {
@@ -217,7 +213,7 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
 #pragma unroll
         for (int k = 0; k < Row::kSize; ++k) {
           if constexpr (kHalf) {
-            d.at[k] = d.at[k] * rstd + of_mean;
+            d.at[k] = product(d.at[k] - mean, rstd);
           } else {
             d.at[k] -= row.holds(p * Row::kSize + k) ? mean : Value(0);
           }

@@ -284,15 +284,16 @@ void backward_tiled(const CausalConv1dProblem& problem, const CausalConv1dTensor
 void causal_conv1d_forward(const CausalConv1dProblem& problem, const CausalConv1dTensors& operands,
                            const CausalConv1dResult& result) {
   const int64_t numel = problem.batch * problem.channels * problem.length;
-  if (is_half(operands.x.dtype()) && !is_tiled(problem, operands.x.dtype())) {
+  const bool tiled = numel > 0 && is_tiled(problem, operands.x.dtype());
+  if (is_half(operands.x.dtype()) && !tiled) {
     auto results = ops::writes(result);
     return ops::run_widened(causal_conv1d_forward, problem, operands, results);
   }
   dispatch_floating("causal_conv1d", operands.x.dtype(), [&]<class T>(std::type_identity<T>) {
     const Operands<T> p(problem, operands);
-    if (causal::goes_by_packs(problem, operands.x.dtype())) {
+    if (tiled && causal::goes_by_packs(problem, operands.x.dtype())) {
       causal::packs_forward(problem, operands, result.y);
-    } else if (is_tiled(problem, operands.x.dtype())) {
+    } else if (tiled) {
       forward_tiled<T>(problem, operands, result.y);
     } else if constexpr (sizeof(T) >= sizeof(float)) {
       generate<true>("causal_conv1d",

@@ -97,6 +97,8 @@ __global__ void __launch_bounds__(kMostThreads<kRows>, kShifted || !kRows ? 3 : 
     of_bias += all;
 #pragma unroll
     for (int j = 0; j < kSize; ++j) {
+      const int at = places.position(column_of(i)) + j;
+      if (!exists || (!kRows && (at < 0 || at >= p.length))) continue;  // zeros there are no part of sums
 #pragma unroll
       for (int k = 0; k < K; ++k) {
         of_taps[k] = fmaf(of_sums[i][j], window[kBefore - kReach + j + k], of_taps[k]);

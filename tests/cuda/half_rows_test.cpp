@@ -69,6 +69,51 @@ TEST_F(HalfGpu, ExtremesPassNanOn) {
   }
 }
 
+/// A row that a mask has filled with a huge negative number: what rounding takes from its shift is more than exp() has
+/// room for, and every element is one in the row's length.
+TEST_F(HalfGpu, SoftmaxOfWhollyMaskedRows) {
+  for (const double masked : {-1e9, -3e9, 5e9, -1e10, -1e38}) {
+    const Tensor x = full({3, 64}, masked).to(bfloat16);
+    EXPECT_TRUE(same(wide(softmax(placed(x, 0), 1)), full({3, 64}, 1.0 / 64))) << masked;
+    EXPECT_TRUE(near(wide(log_softmax(placed(x, 0), 1)), full({3, 64}, -std::log(64.0)), 0x1p-8)) << masked;
+  }
+}
+
+/// A constant row is its mean: differences, not what is left of two products, are what the root is multiplied with.
+TEST_F(HalfGpu, NormsOfConstantRowsAreZero) {
+  const auto total = [](const Tensor& t) { return sum(abs(wide(t))).item(); };
+  for (const double value : {1.0, 1000.0, 60000.0}) {
+    for (const int64_t length : {408, 768, 8192}) {
+      const Tensor x = full({4, length}, value).to(float16);
+      EXPECT_LT(total(layer_norm(placed(x, 0), {length})), 1.0) << value << ' ' << length;
+    }
+    const Tensor planes = full({2, 8, 55, 55}, value).to(float16);
+    EXPECT_LT(total(group_norm(placed(planes, 0), 2)), 1.0) << value;
+  }
+}
+
+/// Zeros that stand for sums behind a row's end meet no infinity in it.
+TEST_F(HalfGpu, CausalTapsBesideAnInfinity) {
+  for (const int64_t length : {256, 257, 1000}) {
+    Tensor x = ones({1, 1, length});
+    x.slice(2, 255, 256).fill_(INFINITY);
+    const auto gradient = [&](const Tensor& in) {
+      const Tensor w = full({1, 4}, 0.5).to(in.dtype()).to(in.device()).detach().requires_grad_();
+      return grad({causal_conv1d(in, w)}, {w}, {ones(in.shape(), in.options())})[0];
+    };
+    EXPECT_TRUE(same(wide(gradient(placed(x.to(bfloat16), 0))), gradient(x).to(bfloat16).to(float32))) << length;
+  }
+}
+
+TEST_F(HalfGpu, CausalConvolutionOfNothing) {
+  for (const Shape& shape : {Shape{2, 0, 512}, Shape{0, 3, 512}}) {
+    const Tensor x = zeros(shape, {.dtype = bfloat16, .device = Device::cuda()});
+    const Tensor w = zeros({shape[1], 4}, {.dtype = bfloat16, .device = Device::cuda()});
+    EXPECT_EQ(causal_conv1d(x, w).shape(), shape);
+    EXPECT_EQ(causal_conv1d(x.to(float32), w.to(float32)).shape(), shape);
+  }
+}
+
 TEST_F(HalfGpu, SoftmaxBackwardOfEveryLength) {
   for (DType dtype : {bfloat16, float16}) {
     for (int64_t length : {2, 7, 8, 264, 1000, 1024, 4104, 8192, 8200}) {

@@ -82,6 +82,8 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({3, 14, 29, 132}, 20, 2, {3, 3}, {.stride = {1, 2}, .padding = {1, 5}}),
       problem({2, 32, 25, 96}, 10, 2, {3, 7}, {.stride = {2, 2}, .padding = {1, 3}}),
       problem({2, 22, 10, 31, 110}, 26, 2, {3, 4, 6}, {.stride = {2, 2, 2}, .padding = {1, 1, 2}}),
+      // As many positions as a warp has, of one tap a phase: the copies of such rows once went beyond them.
+      problem({2, 16, 10, 96}, 16, 2, {2, 2}, {.stride = {2, 2}}),
       // 33 to 48 positions of a phase, and 65 to 96: rows of whole 16 bytes and others, each of one to four phases.
       problem({2, 24, 5, 11, 96}, 16, 2, {3, 3, 7}, {.stride = {2, 2, 2}, .padding = {1, 1, 3}}),
       problem({1, 20, 3, 9, 83}, 14, 2, {2, 3, 3}, {.stride = {1, 2, 2}, .padding = {1, 0, 0}}),
