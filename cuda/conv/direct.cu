@@ -108,7 +108,7 @@ std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
 /// As seen on an H200. A thread's steps (channels by taps, also those that read nothing) follow one another; weight
 /// gradients want a few hundred blocks.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  constexpr double kStepLatency = 4e-4;
+  constexpr double kStepLatency = 2e-4;
   if (config.pass == ConvPass::BackwardWeight)
     return 3e-3 + problem.flops() / 2e8 * std::max(1.0, 320.0 / static_cast<double>(problem.w_numel()));
   const bool forward = config.pass == ConvPass::Forward;

@@ -78,19 +78,21 @@ TEST_P(FieldFloat, WeightGradientsKeepFloat32) {
 
 // Case 47. Sums of inputs inside a fast algorithm overflow although the true result fits.
 TEST_P(FieldFloat, LargeFiniteInputsStayFinite) {
+  // Two TF32 numbers hold a float32 but for half a unit of its last place.
+  const auto nearly = [](const Tensor& t, double value) { return amax(abs(t / value - 1.0)).item() < 0x1p-22; };
   for (int64_t outputs : {1, 8, 16, 33}) {
     const Tensor x = full({1, 16, 8, 8}, 2e38, options()), w = zeros({outputs, 16, 3, 3}, options());
     w.select(1, 0).select(1, 1).select(1, 1).fill_(1);
-    EXPECT_TRUE(all_equal(conv2d(x, w, {}, {.padding = 1}), static_cast<float>(2e38))) << outputs;
+    EXPECT_TRUE(nearly(conv2d(x, w, {}, {.padding = 1}), 2e38)) << outputs;
     const ConvProblem p = ConvProblem::conv("conv2d", x.shape(), w.shape(), {.padding = 1});
     const Tensor g = zeros({1, outputs, 8, 8}, options());
     g.select(1, 0).fill_(2e38);
     const Tensor dx = conv_backward_input(p, g, w);
-    EXPECT_TRUE(all_equal(dx.select(1, 0), static_cast<float>(2e38))) << outputs;
+    EXPECT_TRUE(nearly(dx.select(1, 0), 2e38)) << outputs;
     EXPECT_TRUE(all_equal(dx.slice(1, 1, 16), 0)) << outputs;
     const Tensor one = zeros({1, outputs, 8, 8}, options());
     one.select(1, 0).select(1, 4).select(1, 4).fill_(1);
-    EXPECT_TRUE(all_equal(conv_backward_weight(p, x, one).select(0, 0), static_cast<float>(2e38))) << outputs;
+    EXPECT_TRUE(nearly(conv_backward_weight(p, x, one).select(0, 0), 2e38)) << outputs;
   }
   const float largest = std::numeric_limits<float>::max();
   const Tensor x = full({1, 1, 9}, largest, options()), one = ones({1, 1, 1}, options());
