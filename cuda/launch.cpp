@@ -1,7 +1,9 @@
 #include "launch.h"
 
+#include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace halo::cuda {
 namespace {
@@ -61,7 +63,16 @@ void check_launch_shape(const char* kernel, dim3 grid, dim3 block) {
 void allow_shared_memory(const void* kernel, std::size_t bytes, const char* name) {
   constexpr std::size_t kAlwaysAllowed = 32 * 1024;  // of 48 KB, which a kernel's own arrays are part of
   if (bytes <= kAlwaysAllowed) return;
+  // Never less than before: another thread may be about to launch the kernel with what it was allowed.
+  static std::mutex mutex;
+  static auto* allowed = new std::map<std::pair<int, const void*>, std::size_t>;
+  int device = 0;
+  check(cudaGetDevice(&device), name);
+  const std::lock_guard lock(mutex);
+  std::size_t& most = (*allowed)[{device, kernel}];
+  if (bytes <= most) return;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), name);
+  most = bytes;
 }
 
 }  // namespace halo::cuda
