@@ -36,7 +36,7 @@ double divide_results(Plan& plan) {
   const int places = device_traits().multiprocessors, step = !plan.whole || plan.result_width % 8 == 0 ? 1 : 2;
   double best = INFINITY;
   const auto up = [](int value, int of) { return (value + of - 1) / of; };
-  for (int strip = step, strips = 2; strips > 1; strip = up(up(plan.result_rows, strips - 1), step) * step) {
+  for (int strip = step, strips = 0;; strip = up(up(plan.result_rows, strips - 1), step) * step) {
     strips = up(plan.result_rows, strip);
     const int64_t blocks = plan.images * plan.sets * strips;
     const double turns = double((blocks + places - 1) / places) * (double(strip) * plan.result_width + kFixed);

@@ -11,6 +11,7 @@
 #include "algorithms.h"
 #include "few_taps_rows_kernel.cuh"
 #include "small_groups_limits.h"
+#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace few_taps_rows {
@@ -128,7 +129,7 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   return make_plan(problem, config).predicted_ms;
 }
 
-template <class T, bool Split = false>
+template <class T, bool Split>
 void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
   const Plan plan = make_plan(problem, config);
   const Arguments<T> arguments{
@@ -139,12 +140,9 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const bool split = config.precision == Precision::Float32;
-  switch (config.dtype) {
-    case DType::Float32: return (split ? run_as<float, true> : run_as<float>)(problem, config, operands, stream);
-    case DType::BFloat16: return run_as<BFloat16>(problem, config, operands, stream);
-    default: return run_as<Float16>(problem, config, operands, stream);
-  }
+  dispatch_products(config, [&]<class T, bool Split>(std::type_identity<T>, std::bool_constant<Split>) {
+    run_as<T, Split>(problem, config, operands, stream);
+  });
 }
 
 }  // namespace

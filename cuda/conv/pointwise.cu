@@ -10,6 +10,7 @@
 #include "../runtime/traits.h"
 #include "algorithms.h"
 #include "pointwise_kernel.cuh"
+#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace pointwise {
@@ -99,13 +100,9 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  switch (config.dtype) {
-    case DType::BFloat16: return run_as<BFloat16, false>(problem, config, operands, stream);
-    case DType::Float16: return run_as<Float16, false>(problem, config, operands, stream);
-    default:
-      return config.precision == Precision::Float32 ? run_as<float, true>(problem, config, operands, stream)
-                                                    : run_as<float, false>(problem, config, operands, stream);
-  }
+  dispatch_products(config, [&]<class T, bool Split>(std::type_identity<T>, std::bool_constant<Split>) {
+    run_as<T, Split>(problem, config, operands, stream);
+  });
 }
 
 }  // namespace

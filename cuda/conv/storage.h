@@ -1,7 +1,7 @@
 // The storage types of kernels for few channels.
 #pragma once
 
-#include <halo/core/dtype.h>
+#include <halo/cuda/conv/algorithm.h>
 
 #include <type_traits>
 
@@ -15,6 +15,17 @@ void dispatch_storage(DType dtype, const F& f) {
     case DType::BFloat16: return f(std::type_identity<BFloat16>{});
     default: return f(std::type_identity<Float16>{});
   }
+}
+
+/// Calls f(std::type_identity<T>, std::bool_constant<Split>). Split: float32 as sums of two TF32 numbers, not one.
+template <class F>
+void dispatch_products(const ConvConfig& config, const F& f) {
+  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T> type) {
+    if constexpr (sizeof(T) == 4) {
+      if (config.precision == Precision::Float32) return f(type, std::true_type{});
+    }
+    f(type, std::false_type{});
+  });
 }
 
 }  // namespace halo::cuda::conv
