@@ -1,4 +1,4 @@
-// halo_bench_conv: times one pass of convolution problems, checks every run against float64, and writes a table.
+// halo_bench_conv: times passes of convolution problems, checks every run against float64, and writes a table.
 #include <halo/core/error.h>
 #include <halo/cuda/conv/dispatch.h>
 #include <halo/cuda/conv/measure.h>
@@ -29,10 +29,10 @@ using cuda::conv::Algorithm;
 using cuda::conv::ConvConfig;
 
 struct Options {
-  std::string problems, pass = "forward", precision = "fp32", json, force, tune, choices;
-  std::vector<std::string> only;
+  std::string problems, json, force, tune, choices;
+  std::vector<std::string> only, passes{"forward"}, precisions{"fp32"}, forms{"listed"};
   int trials = 1, samples = 512;
-  bool jitter = false, explain = false, warm = false, prepared = false;
+  bool explain = false, warm = false, prepared = false;
 };
 
 struct Ceiling {
@@ -55,21 +55,55 @@ DType dtype_of_precision(const std::string& text) {
   return text == "bf16" ? DType::BFloat16 : text == "f16" ? DType::Float16 : DType::Float32;
 }
 
+/// A case in one form, one of its passes and the precision it runs at.
+struct Measured {
+  ConvCase c;
+  std::string form, pass, precision;
+
+  ConvConfig config() const {
+    ConvConfig config;
+    config.pass = c.pass_of_problem(pass_named(pass));
+    config.dtype = dtype_of_precision(precision);
+    config.precision = precision == "tf32" ? Precision::TF32 : Precision::Float32;
+    config.alignment = c.offset == 0 ? 16 : static_cast<int>(size_of(config.dtype));
+    return config;
+  }
+};
+
+/// Memory of an operand that begins `offset` elements behind an aligned address.
+class Operand {
+ public:
+  Operand(int64_t count, int64_t offset, DType dtype)
+      : count_(count),
+        skipped_(static_cast<std::size_t>(offset) * size_of(dtype)),
+        buffer_(bytes_of(count, dtype) + skipped_) {}
+  void* data() const { return static_cast<char*>(buffer_.data()) + skipped_; }
+  std::size_t bytes() const { return buffer_.bytes() - skipped_; }
+  int64_t count() const { return count_; }
+
+ private:
+  static std::size_t bytes_of(int64_t count, DType dtype) { return static_cast<std::size_t>(count) * size_of(dtype); }
+  int64_t count_;
+  std::size_t skipped_;
+  DeviceBuffer buffer_;
+};
+
 /// One convolution ready to run: operands, workspace and the chosen kernel.
 struct Runner {
   ConvProblem problem;
   ConvConfig config;
   const Algorithm* algorithm;
-  DeviceBuffer x, w, y, workspace, prepared;
+  Operand x, w, y;
+  DeviceBuffer workspace, prepared;
   cudaStream_t stream = nullptr;
 
-  Runner(const ConvProblem& p, const ConvConfig& c, const Algorithm* a, bool prepare_once)
+  Runner(const ConvProblem& p, const ConvConfig& c, const Algorithm* a, int64_t offset, bool prepare_once)
       : problem(p),
         config(c),
         algorithm(a),
-        x(static_cast<std::size_t>(p.x_numel()) * size_of(c.dtype)),
-        w(static_cast<std::size_t>(p.w_numel()) * size_of(c.dtype)),
-        y(static_cast<std::size_t>(p.y_numel()) * size_of(c.dtype)),
+        x(p.x_numel(), offset, c.dtype),
+        w(p.w_numel(), offset, c.dtype),
+        y(p.y_numel(), offset, c.dtype),
         workspace(a->workspace_bytes(p, c)),
         prepared(prepare_once && a->prepare != nullptr ? a->prepared_bytes(p, c) : 0) {
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
@@ -86,7 +120,7 @@ struct Runner {
     const void* kept = prepared.bytes() != 0 ? prepared.data() : nullptr;
     algorithm->run(problem, config, {x.data(), w.data(), y.data(), nullptr, workspace.data(), kept}, stream);
   }
-  const DeviceBuffer& result() const {
+  const Operand& result() const {
     return config.pass == ConvPass::Forward ? y : config.pass == ConvPass::BackwardInput ? x : w;
   }
   std::size_t bytes() const { return x.bytes() + w.bytes() + y.bytes() + workspace.bytes(); }
@@ -95,29 +129,27 @@ struct Runner {
 /// An operand as float32: its own memory, or for half types a copy.
 class Floats {
  public:
-  Floats(const DeviceBuffer& buffer, DType dtype)
-      : buffer_(buffer),
+  Floats(const Operand& operand, DType dtype)
+      : operand_(operand),
         dtype_(dtype),
-        count_(static_cast<int64_t>(buffer.bytes() / size_of(dtype))),
-        copy_(is_half(dtype) ? static_cast<std::size_t>(count_) * sizeof(float) : 0) {}
-  const float* get() const { return is_half(dtype_) ? copy_.floats() : buffer_.floats(); }
+        copy_(is_half(dtype) ? static_cast<std::size_t>(operand.count()) * sizeof(float) : 0) {}
+  float* get() const { return is_half(dtype_) ? copy_.floats() : static_cast<float*>(operand_.data()); }
 
   void randomise(uint64_t seed) const {
-    if (count_ == 0) return;
-    fill_random(is_half(dtype_) ? copy_.floats() : buffer_.floats(), count_, seed);
-    if (is_half(dtype_)) narrow(copy_.floats(), buffer_.data(), dtype_, count_);
+    if (count() == 0) return;
+    fill_random(get(), count(), seed);
+    if (is_half(dtype_)) narrow(get(), operand_.data(), dtype_, count());
   }
-  /// What the buffer holds now.
+  /// What the operand holds now.
   void read() const {
-    if (is_half(dtype_)) widen(buffer_.data(), dtype_, copy_.floats(), count_);
+    if (is_half(dtype_)) widen(operand_.data(), dtype_, get(), count());
   }
-  int64_t count() const { return count_; }
-  int64_t unwritten() const { return count_poison(buffer_.data(), dtype_, count_); }
+  int64_t count() const { return operand_.count(); }
+  int64_t unwritten() const { return count_poison(operand_.data(), dtype_, count()); }
 
  private:
-  const DeviceBuffer& buffer_;
+  const Operand& operand_;
   DType dtype_;
-  int64_t count_;
   DeviceBuffer copy_;
 };
 
@@ -185,31 +217,22 @@ double median_ms(const Runner& r, bool warm, std::size_t& launches) {
   return times[times.size() / 2];
 }
 
-ConvConfig config_of(const ConvCase& c, const Options& options) {
-  ConvConfig config;
-  config.pass = c.pass_of_problem(pass_named(options.pass));
-  config.dtype = dtype_of_precision(options.precision);
-  config.precision = options.precision == "tf32" ? Precision::TF32 : Precision::Float32;
-  config.alignment = 16;
-  return config;
-}
-
 /// Times every kernel for every case, writes the fastest to a file and uses them from here on.
-void tune(const std::vector<ConvCase>& cases, const Options& options) {
+void tune(const std::vector<Measured>& all, const Options& options) {
   std::vector<cuda::conv::ChoiceKey> keys;
-  for (const ConvCase& c : cases) {
-    const ConvConfig config = config_of(c, options);
-    keys.push_back({c.problem(), config.pass, config.dtype, config.precision});
+  for (const Measured& m : all) {
+    const ConvConfig config = m.config();
+    keys.push_back({m.c.problem(), config.pass, config.dtype, config.precision});
   }
   const auto choices = cuda::conv::measure_choices(keys, Device::cuda());
   cuda::conv::write_choices(options.tune, choices, Device::cuda());
   cuda::conv::use_choices(0, choices);
 }
 
-nlohmann::json measure(const ConvCase& c, const Options& options) {
-  const ConvProblem problem = c.problem();
-  const ConvConfig config = config_of(c, options);
-  const Ceiling ceiling = ceiling_of(options.precision);
+nlohmann::json measure(const Measured& m, const Options& options) {
+  const ConvProblem problem = m.c.problem();
+  const ConvConfig config = m.config();
+  const Ceiling ceiling = ceiling_of(m.precision);
   const double bytes = problem.bytes(size_of(config.dtype));
   const double flop_ms = problem.flops() / ceiling.tflops / 1e9, byte_ms = bytes / ceiling.copy_tbps / 1e9;
   const double floor = std::max(flop_ms, byte_ms);
@@ -220,7 +243,7 @@ nlohmann::json measure(const ConvCase& c, const Options& options) {
   const Algorithm& algorithm =
       options.force.empty() ? cuda::conv::select_algorithm(problem, config) : cuda::conv::find_algorithm(options.force);
   if (!algorithm.supports(problem, config)) fail(algorithm.name, ": does not support ", problem.str());
-  const Runner runner(problem, config, &algorithm, options.prepared);
+  const Runner runner(problem, config, &algorithm, m.c.offset, options.prepared);
   SampleError error;
   for (int trial = 0; trial < options.trials; ++trial) {
     const SampleError one = check_once(runner, 1000u * static_cast<unsigned>(trial + 1), options.samples);
@@ -229,14 +252,16 @@ nlohmann::json measure(const ConvCase& c, const Options& options) {
   std::size_t launches = 0;
   const double ms = median_ms(runner, options.warm, launches);
   std::printf(
-      "%-20s %-15s %-5s %9.4f ms  floor %8.4f (%5.1f%%, %s)  %7.1f TFLOP/s %7.0f GB/s  error %.2e (chain %.2e)  %s\n",
-      c.id.c_str(), options.pass.c_str(), options.precision.c_str(), ms, floor, 100 * floor / ms,
+      "%-20s %-9s %-15s %-5s %9.4f ms  floor %8.4f (%5.1f%%, %s)  %7.1f TFLOP/s %7.0f GB/s  error %.2e (chain %.2e)  "
+      "%s\n",
+      m.c.id.c_str(), m.form.c_str(), m.pass.c_str(), m.precision.c_str(), ms, floor, 100 * floor / ms,
       flop_ms > byte_ms ? "flop" : "bytes", problem.flops() / ms / 1e9, bytes / ms / 1e6, error.relative,
       error.sequential, algorithm.name);
   std::fflush(stdout);
-  return {{"id", c.id},
-          {"pass", options.pass},
-          {"precision", options.precision},
+  return {{"id", m.c.id},
+          {"form", m.form},
+          {"pass", m.pass},
+          {"precision", m.precision},
           {"ms", ms},
           {"floor_ms", floor},
           {"bound", flop_ms > byte_ms ? "flop" : "bytes"},
@@ -261,21 +286,25 @@ int run(const Options& options) {
   check(cudaGetDeviceProperties(&device, 0), "device");
   nlohmann::json rows = nlohmann::json::array();
   int failures = 0;
-  std::vector<ConvCase> cases = read_cases(options.problems, options.only);
-  if (options.jitter) {
-    for (ConvCase& c : cases) c = c.jittered();
+  std::vector<Measured> all;
+  for (const ConvCase& c : read_cases(options.problems, options.only)) {
+    for (const std::string& precision : options.precisions) {
+      for (const std::string& pass : options.passes) {
+        for (const std::string& form : options.forms) all.push_back({c.in_form(form), form, pass, precision});
+      }
+    }
   }
-  if (!options.tune.empty()) tune(cases, options);
+  if (!options.tune.empty()) tune(all, options);
   if (!options.choices.empty()) {
     const std::string ignored = cuda::load_convolution_choices(options.choices, Device::cuda());
     if (!ignored.empty()) std::printf("%s\n", ignored.c_str());
   }
-  for (const ConvCase& c : cases) {
+  for (const Measured& m : all) {
     try {
-      rows.push_back(measure(c, options));
+      rows.push_back(measure(m, options));
     } catch (const Error& error) {
-      std::printf("%-20s %-15s %-5s FAILED %s\n", c.id.c_str(), options.pass.c_str(), options.precision.c_str(),
-                  error.what());
+      std::printf("%-20s %-9s %-15s %-5s FAILED %s\n", m.c.id.c_str(), m.form.c_str(), m.pass.c_str(),
+                  m.precision.c_str(), error.what());
       ++failures;
     }
   }
@@ -298,11 +327,19 @@ int main(int argc, char** argv) {
   CLI::App app("Times convolutions and checks them against float64");
   app.add_option("--problems", options.problems, "problem file")->required();
   app.add_option("--only", options.only, "ids, separated by commas (the part before '_' is enough)")->delimiter(',');
-  app.add_option("--pass", options.pass)->check(CLI::IsMember({"forward", "backward_input", "backward_weight"}));
-  app.add_option("--precision", options.precision)->check(CLI::IsMember({"fp32", "tf32", "bf16", "f16"}));
+  app.add_option("--pass", options.passes, "passes, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"forward", "backward_input", "backward_weight"}));
+  app.add_option("--precision", options.precisions, "precisions, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16", "f16"}));
+  app.add_option("--form", options.forms,
+                 "forms of each problem, separated by commas: as listed, every extent moved a little, "
+                 "widths or all extents odd, operands an element behind an aligned address")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"listed", "jittered", "odd_width", "odd", "slice"}));
   app.add_option("--trials", options.trials, "runs on fresh inputs that are checked");
   app.add_option("--samples", options.samples, "elements of the result compared with float64 a trial");
-  app.add_flag("--jitter", options.jitter, "move every extent a little");
   app.add_flag("--explain", options.explain, "show how the kernel was chosen");
   app.add_flag("--warm", options.warm, "leave inputs in L2 and replay 20 runs a graph (batch-1 latency)");
   app.add_flag("--prepared", options.prepared, "lay weights out once, before the timed runs, where the kernel can");

@@ -48,6 +48,21 @@ ConvCase ConvCase::jittered() const {
   return result;
 }
 
+ConvCase ConvCase::in_form(const std::string& form) const {
+  if (form == "jittered") return jittered();
+  ConvCase result = *this;
+  if (form == "odd_width") {
+    --result.input.back();
+  } else if (form == "odd") {
+    for (int64_t& extent : result.input) extent -= extent % 2 == 0 ? 1 : 0;
+  } else if (form == "slice") {
+    result.offset = 1;
+  } else if (form != "listed") {
+    fail("in_form: no form of a problem is called ", form);
+  }
+  return result;
+}
+
 std::vector<ConvCase> read_cases(const std::string& path, const std::vector<std::string>& only) {
   std::ifstream file(path);
   if (!file) fail<FileError>("read_cases: cannot open ", path);

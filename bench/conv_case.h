@@ -15,12 +15,16 @@ struct ConvCase {
   bool transposed = false;
   int64_t n = 0, in_channels = 0, out_channels = 0, groups = 1;
   std::vector<int64_t> input, kernel, stride, padding, dilation, output_padding;
+  int64_t offset = 0;  ///< elements that each operand begins behind an aligned address
 
   ConvProblem problem() const;
   /// The pass of problem() that computes `pass` of this case: a transposed convolution exchanges the activations.
   ConvPass pass_of_problem(ConvPass pass) const;
   /// Every extent moved a little, the same way each time; channels stay multiples of the groups.
   ConvCase jittered() const;
+  /// "listed": as it is; "jittered"; "odd_width": the last extent one less; "odd": every even extent one less; "slice":
+  /// operands an element behind an aligned address.
+  ConvCase in_form(const std::string& form) const;
 };
 
 /// The cases of `path` whose id is in `only` (all if empty), in the file's order.

@@ -113,6 +113,26 @@ def convolutions(table):
     return text
 
 
+def unaligned(table):
+    rows = {(r["id"], r["precision"], r["pass"], r["form"]): r for r in table["rows"]}
+    forms = {"odd_width": "odd widths", "odd": "all extents odd", "slice": "slices"}
+    precisions = list(dict.fromkeys(r["precision"] for r in table["rows"]))
+    text = ["### Odd extents and unaligned slices", "",
+            f"{table['gpu']}, `halo_bench_conv --form listed,odd_width,odd,slice`: the time a byte over that of the problem as "
+            "listed, forward / backward_input / backward_weight. Slices: all operands begin an element behind an aligned "
+            "address.", "",
+            "| problem | " + " | ".join(f"{name}, {p}" for p in precisions for name in forms.values()) + " |",
+            "|---|" + "---|" * (len(forms) * len(precisions))]
+    for i in dict.fromkeys(r["id"] for r in table["rows"]):
+        cells = []
+        for p in precisions:
+            for form in forms:
+                pairs = [(rows.get((i, p, w, "listed")), rows.get((i, p, w, form))) for w in PASSES]
+                cells.append(" / ".join(f"{a['gbps'] / b['gbps']:.2f}" if a and b else "-" for a, b in pairs))
+        text.append(f"| {i} | " + " | ".join(cells) + " |")
+    return text
+
+
 FIELDS = {"train": "training step, ms", "train256": "training step, ms", "infer": "inference, ms", "infer256": "inference, ms",
           "infer1": "one image, ms", "peak_MB": "peak, MiB", "per_token": "a token, ms", "fwd": "forward, ms",
           "fwd_kept": "forward with the filter's spectrum kept, ms", "fwdbwd": "forward and backward, ms"}
@@ -163,8 +183,8 @@ def ladder(table):
 def main():
     text = ["# Performance", "", "Written by `bench/performance_page.py` from `bench/results/`; the commands that measure are in "
             "`bench/`."]
-    for name, section in (("h200_conv.json", convolutions), ("h200_ladder.json", ladder), ("h200_models.json", models),
-                           ("h200_ops.json", ops)):
+    for name, section in (("h200_conv.json", convolutions), ("h200_unaligned.json", unaligned),
+                          ("h200_ladder.json", ladder), ("h200_models.json", models), ("h200_ops.json", ops)):
         table = load(name)
         if table:
             text += [""] + section(table)
