@@ -141,7 +141,7 @@ std::vector<Case> cases(Device device, DType dtype) {
   list.both("group_norm", images, 2, 3, [=](const Tensor& x) { return group_norm(x, 8, channel, channel); });
   list.both("batch_norm", images, 3, 5,
             [=](const Tensor& x) { return batch_norm(x, mean, variance, channel, channel, {.training = true}); });
-  list.both("local_response_norm", images, 2, 3, [](const Tensor& x) { return local_response_norm(x, 5); });
+  list.both("local_response_norm", images, 2, 4, [](const Tensor& x) { return local_response_norm(x, 5); });
   const double pooled = 27.0 * 27 / (55 * 55);
   list.both("max_pool2d 3/2", images, 1 + pooled, 1 + pooled * (1 + 1 / element),
             [](const Tensor& x) { return max_pool2d(x, 3, {.stride = 2}); });

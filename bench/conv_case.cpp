@@ -49,7 +49,6 @@ ConvCase ConvCase::jittered() const {
 }
 
 ConvCase ConvCase::in_form(const std::string& form) const {
-  if (form == "jittered") return jittered();
   ConvCase result = *this;
   if (form == "odd_width") {
     --result.input.back();

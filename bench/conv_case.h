@@ -22,7 +22,7 @@ struct ConvCase {
   ConvPass pass_of_problem(ConvPass pass) const;
   /// Every extent moved a little, the same way each time; channels stay multiples of the groups.
   ConvCase jittered() const;
-  /// "listed": as it is; "jittered"; "odd_width": the last extent one less; "odd": every even extent one less; "slice":
+  /// "listed": as it is; "odd_width": the last extent one less; "odd": every even extent one less; "slice":
   /// operands an element behind an aligned address.
   ConvCase in_form(const std::string& form) const;
 };
