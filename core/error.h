@@ -46,13 +46,24 @@ class InternalError : public Error {
   using Error::Error;
 };
 
+namespace detail {
+
+/// A stream whose construction and end are not repeated in each of the several hundred places that write a message.
+class MessageStream : public std::ostringstream {
+ public:
+  MessageStream();
+  ~MessageStream() override;
+  std::string text() const;
+};
+
+}  // namespace detail
+
 /// Joins its arguments with `operator<<` into one string.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::ostringstream text;
-  text << std::boolalpha;
-  (text << ... << parts);
-  return text.str();
+  detail::MessageStream stream;
+  (stream << ... << parts);
+  return stream.text();
 }
 
 /// Throws `ErrorType` (ArgumentError unless given) with the joined text.
