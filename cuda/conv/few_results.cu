@@ -2,8 +2,7 @@
 //
 // Limits: compute capability 9.0; at most 3 result channels a group, 4 to 64 source channels (float32: a multiple of
 // 4); stride 1; one tap of depth without padding, 3 of height without dilation, 3 of width that reach at most kReach
-// columns; float32, of any width and alignment (rows that are not whole aligned granules: kRaggedReach columns);
-// bfloat16 and float16, rows of whole pieces of four elements.
+// columns, or kRaggedReach where rows are not whole aligned pieces of four elements.
 #include <algorithm>
 #include <cmath>
 
@@ -21,10 +20,12 @@ namespace {
 
 constexpr int kFewestSources = 4;  // channels
 
-constexpr double kClocksPerMs = 1.755e6, kHalfClocks = 1600;  // of a stage, as seen on an H200
+constexpr double kClocksPerMs = 1.755e6;
+/// Of a stage of half types, as seen on an H200.
+constexpr double half_clocks(int width) { return 1050 + 0.8 * width; }
 /// Of a scheduler, for a row of a source channel.
-constexpr double float_instructions(int side) {
-  return (kTaps * (kTaps * kResults + 1.0 / side) * kFloatColumns + 20) * (kFloatThreads / 128);
+constexpr double float_instructions(int side, int columns) {
+  return (kTaps * (kTaps * kResults + 1.0 / side) * columns + 20) * (kFloatThreads / 128);
 }
 
 /// The taps of an axis in the order of their offsets, which are `apart` apart. False unless there are kTaps.
@@ -63,17 +64,16 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
   const small_groups::GroupProblem g = small_groups::group_problem(problem, config.pass == ConvPass::Forward);
   int rows[kTaps], columns[kTaps], rows_apart = 0, apart = 0;
   const bool whole = g.source[2] % 4 == 0 && config.alignment >= 16;
-  const bool fits = g.result_channels <= kResults && g.source_channels >= kFewestSources && (whole || !half) &&
-                    g.kernel[0] == 1 && g.origin[0] == 0 && g.source[0] == g.result[0] &&
-                    order_taps(g.taps[1], rows_apart, rows) && rows_apart == 1 &&
-                    order_taps(g.taps[2], apart, columns) && apart * (kTaps - 1) <= (whole ? kReach : kRaggedReach) &&
+  const bool fits = g.result_channels <= kResults && g.source_channels >= kFewestSources && g.kernel[0] == 1 &&
+                    g.origin[0] == 0 && g.source[0] == g.result[0] && order_taps(g.taps[1], rows_apart, rows) &&
+                    rows_apart == 1 && order_taps(g.taps[2], apart, columns) &&
+                    apart * (kTaps - 1) <= (whole ? kReach : kRaggedReach) &&
                     (half || g.source_channels % kFloatChannels == 0);
   if (!fits) return false;
   plan = {};
   describe_images(g, plan);
   plan.apart = apart;
   plan.ragged = !whole;
-  plan.source_elements = g.source_rows.elements;
   for (int i = 0; i < kTaps; ++i) {
     for (int j = 0; j < kTaps; ++j) plan.tap[i][j] = rows[i] * g.tap_pitch[1] + columns[j] * g.tap_pitch[2];
   }
@@ -83,14 +83,16 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
     const int most = (kHalfColumns - 7 - apart * (kTaps - 1)) / 8 * 8;
     plan.chunks = (plan.result_width + most - 1) / most;
     plan.width = (plan.result_width + plan.chunks * 8 - 1) / (plan.chunks * 8) * 8;
-    ms = 6e-3 + choose_strips(plan) * plan.units * kHalfClocks / kClocksPerMs;
+    plan.warps = (plan.width + 7 + apart * (kTaps - 1) + kWarpTiles * 16 - 1) / (kWarpTiles * 16);
+    ms = 6e-3 + choose_strips(plan) * plan.units * half_clocks(plan.width) / kClocksPerMs;
   } else {
-    plan.width = kFloatWidth;
     plan.side = whole && apart % 2 == 0 && plan.first_column % 2 == 0 && plan.result_width % 2 == 0 ? 2 : 1;
+    const bool fewer = plan.ragged && plan.result_width <= kFloatThreads * (kFloatColumns - 1);
+    plan.columns = fewer ? kFloatColumns - 1 : kFloatColumns;
+    plan.width = kFloatThreads * plan.columns;
     plan.chunks = (plan.result_width + plan.width - 1) / plan.width;
-    ms = std::max(6e-3 + choose_strips(plan) * plan.channels * float_instructions(plan.side) / 1.52e6,
-                  4e-3 + problem.bytes(sizeof(float)) / 3.6e9) *
-         (plan.ragged ? 1.3 : 1.0);
+    ms = std::max(6e-3 + choose_strips(plan) * plan.channels * float_instructions(plan.side, plan.columns) / 1.52e6,
+                  4e-3 + problem.bytes(sizeof(float)) / 3.6e9);
   }
   return plan.images * plan.chunks * plan.strips < int64_t{1} << 31;
 }
@@ -123,13 +125,14 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   const PlainSumOf<T> plain{Sizes(problem), arguments.source, w, forward};
   const dim3 grid(static_cast<unsigned>(plan.images * plan.chunks * plan.strips));
   if constexpr (sizeof(T) == 2) {
-    launch("conv few results", half_kernel<T>, grid, kHalfBlock, half_shared_bytes(plan), stream, plan, arguments,
-           plain);
+    launch("conv few results", plan.ragged ? half_kernel<T, true> : half_kernel<T, false>, grid, kHalfBlock,
+           half_shared_bytes(plan), stream, plan, arguments, plain);
   } else {
     launch("conv few results",
-           plan.ragged      ? float_kernel<1, true>
-           : plan.side == 2 ? float_kernel<2, false>
-                            : float_kernel<1, false>,
+           plan.columns < kFloatColumns ? float_kernel<1, kFloatColumns - 1, true>
+           : plan.ragged                ? float_kernel<1, kFloatColumns, true>
+           : plan.side == 2             ? float_kernel<2, kFloatColumns, false>
+                                        : float_kernel<1, kFloatColumns, false>,
            grid, kFloatBlock, float_shared_bytes(plan), stream, plan, arguments, plain);
   }
 }

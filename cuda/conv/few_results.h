@@ -16,8 +16,7 @@ struct Plan {
   int source_rows, source_width, result_rows, result_width;
   int64_t source_plane, result_plane;  ///< pitches of channels
   int64_t source_slice, result_slice;  ///< of depths
-  int64_t source_elements;             ///< of the tensor
-  bool ragged;                         ///< float32: rows begin at any address
+  bool ragged;                         ///< rows begin at any address
   int64_t weight_group, weight_result, weight_source;
   int first_row, first_column;  ///< of the source, for the first result
   int apart;                    ///< columns from one tap to the next
@@ -25,7 +24,8 @@ struct Plan {
   int strip, strips;            ///< result rows of a block, blocks of a column of them
   int width, chunks;            ///< result columns of a block, blocks of a row
   int units;                    ///< stages of a source row
-  int side;                     ///< float32: neighbouring columns of a thread
+  int warps;                    ///< half types: that have columns
+  int columns, side;            ///< float32: of a thread, and neighbouring ones
 };
 
 template <class T>

@@ -4,13 +4,12 @@
 // thread adds each number it reads to the results of all rows and channels that it meets, three rows of them in
 // registers, and writes a row when no later one reaches it. Each source row is read once a strip.
 //
-// `Ragged`: rows begin at any address. They come with their neighbours in the first and last granule, so that a warp
-// puts zeros where columns do not exist before the others read a stage.
+// `Ragged`: rows begin at any address. The copy engine brings their whole granules, and the warp that gives it orders
+// the words around them, zeros where columns do not exist.
 #pragma once
 
 #include "../device/activation.cuh"
 #include "../device/async_copy.cuh"
-#include "../device/copy_runs.cuh"
 #include "../device/mbarrier.cuh"
 #include "../device/wgmma.cuh"
 #include "few_results.h"
@@ -20,17 +19,16 @@ namespace halo::cuda::conv::few_results {
 
 inline constexpr int kFloatThreads = 256;  // that add; a warpgroup more gives the copy engine its orders
 inline constexpr int kFloatBlock = kFloatThreads + 128;
-inline constexpr int kFloatColumns = 10;  // of a thread: groups of one or two, kFloatThreads groups apart
+inline constexpr int kFloatColumns = 10;  // of a thread, at most: groups of one or two, kFloatThreads groups apart
 inline constexpr int kFloatChannels = 4;  // of a stage
 inline constexpr int kFloatStages = 4;
 inline constexpr int kFloatPitch =
     kFloatThreads * kFloatColumns + kReach + 4;  // of a row in shared memory: 3 columns before the first
 inline constexpr int kFloatWeights = 28;         // of a source channel: [row][column][result], one to spare
-inline constexpr int kFloatWidth = kFloatThreads * kFloatColumns;
 
 /// Stages of rows on their way into shared memory.
 struct Stages {
-  uint32_t full, empty, ready;  ///< ready: Ragged, with zeros around; else as full
+  uint32_t full, empty;
   float* rows;
 
   __device__ float* row(int stage, int channel) const {
@@ -68,13 +66,12 @@ struct RowFeed {
   }
 };
 
-/// Ragged rows of one block: a chunk's columns `begin` to `end`, of which those from `from` to `to` exist.
+/// Ragged rows of one block: a chunk's columns from `begin`, of which those from `from` to `to` exist.
 struct RaggedRows {
   const float* source;  ///< of the first channel and row
-  const float* last;    ///< behind the tensor
   int64_t plane;
   int pitch;
-  int begin, end, from, to;
+  int begin, from, to;
 
   /// Where column `begin` lies in shared memory, in front of the row's lead.
   __device__ __forceinline__ int front() const { return (begin - from) & 3; }
@@ -86,37 +83,24 @@ struct RaggedRows {
            4;
   }
 
-  /// The warp that gives orders, a lane a channel: the rows `row` of the channels from `channel`.
+  /// A warp brings the rows `row` of the channels from `channel`, eight lanes a row. Of the granules that a row of any
+  /// lead can reach, the copy engine brings all but the first and the last two, and arrives with the lanes' words: each
+  /// writes its own granules alone.
   __device__ __forceinline__ void bring(const Stages& stages, int stage, int row, int channel, int lane) const {
-    const float* const run = source + int64_t{channel + lane % kFloatChannels} * plane + int64_t{row} * pitch + from;
-    float* const place = stages.row(stage, lane % kFloatChannels) + front() + (from - begin);
-    device::copy_runs(stages.full + stage * 8, run, lane < kFloatChannels ? static_cast<uint32_t>(to - from) * 4 : 0,
-                      device::shared_address(place), last, lane);
-  }
-  /// Another warp: zeros for the columns that do not exist.
-  __device__ __forceinline__ void surround(const Stages& stages, int stage, int row, int lane) const {
-    for (int k = 0; k < kFloatChannels; ++k) {
-      float* const columns = stages.row(stage, k) + front() + lead(row, k);
-      for (int i = lane; i < from - begin; i += 32) columns[i] = 0;
-      // Also what granules brought from behind: threads without results read it.
-      for (int i = to - begin + lane; i < end - begin + 6; i += 32) columns[i] = 0;
+    const int k = lane / 8, word = lane % 4, last = (to - from - 1) / 4 * 4;
+    const int start = static_cast<int>(lead(row, channel + k)), end = start + to - from;
+    const float* const run = source + int64_t{channel + k} * plane + int64_t{row} * pitch + from - start;
+    const uint32_t place = device::shared_address(stages.row(stage, k) + front() + (from - begin));
+    const uint32_t full = stages.full + stage * 8;
+    const auto bring_word = [&](int at) { device::copy_async_4(place + at * 4, run + at, at >= start && at < end); };
+    bring_word(lane % 8 < 4 ? word : last + word);
+    if (lane % 8 < 4) bring_word(last + 4 + word);
+    if (lane % 8 == 0 && last > 4) {
+      const auto bytes = static_cast<uint32_t>(last - 4) * 4;
+      device::barrier_expect_more(full, bytes);
+      device::copy_bulk(place + device::kGranule, run + 4, bytes, full);
     }
-  }
-
-  /// All stages of the rows, in their order: f(stage, parity, row, channel).
-  template <class F>
-  __device__ __forceinline__ static void for_each(int first_row, int last_row, int channels, const F& f) {
-    int stage = 0;
-    uint32_t parity = 0;
-    for (int row = first_row; row < last_row; ++row) {
-      for (int channel = 0; channel < channels; channel += kFloatChannels) {
-        f(stage, parity, row, channel);
-        if (++stage == kFloatStages) {
-          stage = 0;
-          parity ^= 1;
-        }
-      }
-    }
+    device::copy_async_arrive(full);
   }
 };
 
@@ -127,9 +111,9 @@ __device__ constexpr int column_of(int p) {
 }
 
 /// What a thread reads of one source channel.
-template <int Side>
+template <int Side, int Columns>
 struct ChannelInputs {
-  float values[kTaps][kFloatColumns];
+  float values[kTaps][Columns];
   float weights[kFloatWeights];
 
   __device__ __forceinline__ void load(const float* at, int apart, const float* weight) {
@@ -137,7 +121,7 @@ struct ChannelInputs {
     for (int j = 0; j < kTaps; ++j) {
       const float* const from = at + j * apart;
 #pragma unroll
-      for (int p = 0; p < kFloatColumns; p += Side) {
+      for (int p = 0; p < Columns; p += Side) {
         if constexpr (Side == 2) {
           *reinterpret_cast<float2*>(values[j] + p) = *reinterpret_cast<const float2*>(from + column_of<Side>(p));
         } else {
@@ -151,7 +135,7 @@ struct ChannelInputs {
   }
 
   /// Adds what the channel gives to the rows that tap 0, 1, 2 reach.
-  __device__ __forceinline__ void add(float (&sums)[kTaps][kResults][kFloatColumns]) const {
+  __device__ __forceinline__ void add(float (&sums)[kTaps][kResults][Columns]) const {
 #pragma unroll
     for (int i = 0; i < kTaps; ++i) {
 #pragma unroll
@@ -159,7 +143,7 @@ struct ChannelInputs {
 #pragma unroll
         for (int c = 0; c < kResults; ++c) {
 #pragma unroll
-          for (int p = 0; p < kFloatColumns; ++p)
+          for (int p = 0; p < Columns; ++p)
             sums[i][c][p] = fmaf(values[j][p], weights[(i * kTaps + j) * kResults + c], sums[i][c][p]);
         }
       }
@@ -184,13 +168,13 @@ __device__ inline void fill_float_weights(float* weights, const Plan& plan, cons
 }
 
 /// The thread's results of row `done` again, as plain float32 chains.
-template <int Side>
+template <int Side, int Columns>
 __device__ __noinline__ void plain_row(const Plan& plan, const Arguments<float>& arguments, const PlainSum& plain,
                                        const Place& place, int done) {
   const int64_t channel = place.image_group % plan.groups * plan.results;
-  for (int i = 0; i < plan.results * kFloatColumns; ++i) {
-    const int c = i / kFloatColumns, column = place.chunk * kFloatWidth + column_of<Side>(i % kFloatColumns) +
-                                              Side * static_cast<int>(threadIdx.x);
+  for (int i = 0; i < plan.results * Columns; ++i) {
+    const int c = i / Columns,
+              column = place.chunk * plan.width + column_of<Side>(i % Columns) + Side * static_cast<int>(threadIdx.x);
     if (column >= plan.result_width) continue;
     const int64_t flat = int64_t{done} * plan.result_width + column;
     const int64_t position = int64_t{place.depth} * plan.result_rows * plan.result_width + flat;
@@ -202,22 +186,22 @@ __device__ __noinline__ void plain_row(const Plan& plan, const Arguments<float>&
   }
 }
 
-template <int Side, bool Ragged>
+template <int Side, int Columns, bool Ragged>
 __global__ void __launch_bounds__(kFloatBlock, 1)
     float_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<float> arguments,
                  const __grid_constant__ PlainSum plain) {
   extern __shared__ __align__(128) float staged[];
-  __shared__ uint64_t barriers[(Ragged ? 3 : 2) * kFloatStages];
+  __shared__ uint64_t barriers[2 * kFloatStages];
   float* const weights = staged + kFloatStages * kFloatChannels * kFloatPitch;
   const auto thread = static_cast<int>(threadIdx.x);
   const auto full = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
-  const Stages stages{full, full + kFloatStages * 8, Ragged ? full + kFloatStages * 16 : full, staged};
+  const Stages stages{full, full + kFloatStages * 8, staged};
 
   const auto [chunk, first_result, last_result, depth, image_group] = Place(plan, blockIdx.x);
 
   // Shared memory begins `lead` columns before what the chunk's first result reads, at a whole 16-byte piece.
-  const int begin = chunk * kFloatWidth + plan.first_column;
-  const int end = begin + min(kFloatWidth, plan.result_width - chunk * kFloatWidth) + 2 * plan.apart;
+  const int begin = chunk * plan.width + plan.first_column;
+  const int end = begin + min(plan.width, plan.result_width - chunk * plan.width) + 2 * plan.apart;
   const int lead = Ragged ? 0 : ((begin % 4) + 4) % 4;
   const int from = max(begin - lead, 0), to = min(Ragged ? end : begin - lead + kFloatPitch, plan.source_width);
 
@@ -225,9 +209,8 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
   fill_float_weights(weights, plan, arguments.weight + image_group % plan.groups * plan.weight_group);
   if (thread == 0) {
     for (int i = 0; i < kFloatStages; ++i) {
-      device::barrier_init(stages.full + i * 8, 1);
+      device::barrier_init(stages.full + i * 8, Ragged ? 32 : 1);
       device::barrier_init(stages.empty + i * 8, kFloatThreads / 32);
-      if constexpr (Ragged) device::barrier_init(stages.ready + i * 8, 1);
     }
     device::barrier_init_fence();
   }
@@ -239,29 +222,26 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
   const int rows_to = min(last_result + plan.first_row + kTaps - 1, plan.source_rows);
   const RaggedRows ragged{
       arguments.source + image_group * plan.channels * plan.source_plane + int64_t{depth} * plan.source_slice,
-      arguments.source + plan.source_elements,
       plan.source_plane,
       plan.source_width,
       begin,
-      end,
       from,
       to};
   if (Ragged && thread >= kFloatThreads) {
     device::registers_decrease<32>();
-    const int lane = thread % 32, last_row = from < to ? rows_to : rows_from;
-    if (thread < kFloatThreads + 32) {
-      RaggedRows::for_each(rows_from, last_row, plan.channels, [&](int stage, uint32_t parity, int row, int channel) {
-        device::barrier_wait(stages.empty + stage * 8, parity ^ 1);
-        ragged.bring(stages, stage, row, channel, lane);
-      });
-    } else if (thread < kFloatThreads + 64) {
-      RaggedRows::for_each(rows_from, last_row, plan.channels, [&](int stage, uint32_t parity, int row, int) {
-        device::barrier_wait(stages.full + stage * 8, parity);
-        ragged.surround(stages, stage, row, lane);
-        device::fence_async_proxy();  // the copy engine writes there next
-        __syncwarp();
-        if (lane == 0) device::barrier_arrive(stages.ready + stage * 8);
-      });
+    if (thread < kFloatThreads + 32 && from < to) {
+      int stage = 0;
+      uint32_t parity = 1;
+      for (int row = rows_from; row < rows_to; ++row) {
+        for (int channel = 0; channel < plan.channels; channel += kFloatChannels) {
+          device::barrier_wait(stages.empty + stage * 8, parity);
+          ragged.bring(stages, stage, row, channel, thread % 32);
+          if (++stage == kFloatStages) {
+            stage = 0;
+            parity ^= 1;
+          }
+        }
+      }
     }
   } else if (thread >= kFloatThreads) {
     device::registers_decrease<24>();
@@ -285,20 +265,20 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
     float bias[kResults] = {};
     for (int c = 0; arguments.bias != nullptr && c < plan.results; ++c)
       bias[c] = arguments.bias[image_group % plan.groups * plan.results + c];
-    float sums[kTaps][kResults][kFloatColumns] = {};
-    const int column = chunk * kFloatWidth + Side * thread;
+    float sums[kTaps][kResults][Columns] = {};
+    const int column = chunk * plan.width + Side * thread;
     int stage = 0, left = from < to ? (rows_to - rows_from) * (plan.channels / kFloatChannels) : 0;
     uint32_t parity = 0;
     const float* weight = weights;
-    ChannelInputs<Side> inputs[2];  // of the channel at hand and of the next one
-    int row_at_hand = rows_from;    // of the stage
+    ChannelInputs<Side, Columns> inputs[2];  // of the channel at hand and of the next one
+    int row_at_hand = rows_from;             // of the stage
     const auto load = [&](int channel) {
       const int at = Ragged ? ragged.front() + static_cast<int>(ragged.lead(row_at_hand, channel)) : lead;
       inputs[channel % 2].load(stages.row(stage, channel) + at + Side * thread, plan.apart,
                                weight + channel * kFloatWeights);
     };
     if (left > 0) {
-      device::barrier_wait(stages.ready, 0);
+      device::barrier_wait(stages.full, 0);
       load(0);
     }
     for (int row = first_result; row < last_result + kTaps - 1; ++row) {
@@ -321,7 +301,7 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
           weight = same_row ? weight + kFloatChannels * kFloatWeights : weights;
           if (!same_row) ++row_at_hand;
           if (--left > 0) {
-            device::barrier_wait(stages.ready + stage * 8, parity);
+            device::barrier_wait(stages.full + stage * 8, parity);
             load(0);
           }
           inputs[(kFloatChannels - 1) % 2].add(sums);
@@ -332,7 +312,7 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
 #pragma unroll
       for (int c = 0; c < kResults; ++c) {
 #pragma unroll
-        for (int p = 0; p < kFloatColumns; ++p) {
+        for (int p = 0; p < Columns; ++p) {
           sums[0][c][p] += bias[c];
           poison = fmaf(sums[0][c][p], 0.0f, poison);
         }
@@ -341,7 +321,7 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
 #pragma unroll
         for (int c = 0; c < kResults; ++c) {
 #pragma unroll
-          for (int p = 0; p < kFloatColumns; ++p)
+          for (int p = 0; p < Columns; ++p)
             sums[0][c][p] = device::call_activation(arguments.activation, sums[0][c][p]);
         }
       }
@@ -349,7 +329,7 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
       for (int c = 0; c < kResults; ++c) {
         float* const to_row = result + c * plan.result_plane + int64_t{done} * plan.result_width + column;
 #pragma unroll
-        for (int p = 0; p < kFloatColumns; p += Side) {
+        for (int p = 0; p < Columns; p += Side) {
           if (done >= first_result && c < plan.results && column + column_of<Side>(p) < plan.result_width) {
             if constexpr (Side == 2) {
               *reinterpret_cast<float2*>(to_row + column_of<Side>(p)) = {sums[0][c][p], sums[0][c][p + 1]};
@@ -359,14 +339,14 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
           }
         }
 #pragma unroll
-        for (int p = 0; p < kFloatColumns; ++p) {
+        for (int p = 0; p < Columns; ++p) {
 #pragma unroll
           for (int i = 0; i < kTaps; ++i) sums[i][c][p] = i + 1 < kTaps ? sums[i + 1][c][p] : 0.0f;
         }
       }
       // Zeros stand for what does not exist: they are no part of sums that are not finite.
       if (poison != poison && done >= first_result)
-        plain_row<Side>(plan, arguments, plain, Place(plan, blockIdx.x), done);
+        plain_row<Side, Columns>(plan, arguments, plain, Place(plan, blockIdx.x), done);
     }
   }
 }

@@ -7,6 +7,8 @@
 //
 // Warps of their own bring rows of kHalfChunk channels; those that multiply take them as they arrive, and meet once a
 // result row.
+//
+// `Ragged`: rows begin at any address. They come as whole granules, and each is read from where it begins in its own.
 #pragma once
 
 #include <cfloat>
@@ -18,22 +20,14 @@
 #include "../device/number.cuh"
 #include "../device/wgmma.cuh"
 #include "few_results.h"
+#include "few_results_half_feed.cuh"
 #include "plain_sum.cuh"
 
 namespace halo::cuda::conv::few_results {
 
-inline constexpr int kHalfWarps = 12;  ///< that multiply
-inline constexpr int kWarpTiles = 4;   ///< of 16 columns of the source
-inline constexpr int kHalfColumns = kHalfWarps * kWarpTiles * 16;
-inline constexpr int kFeeders = 128;  ///< threads that copy
-inline constexpr int kHalfThreads = kHalfWarps * 32, kHalfBlock = kHalfThreads + kFeeders;
-inline constexpr int kHalfChunk = 16;  ///< source channels of a stage
-inline constexpr int kHalfStages = 6;
-inline constexpr int kSums = kTaps * kResults;       ///< of a result row: (column offset, channel)
-inline constexpr int kTiles = kTaps + 1;             ///< of 8 columns: of each result row, and the last sum of each
-inline constexpr int kSumPitch = kHalfColumns + 4;   ///< words between sums in shared memory: 4 modulo 32
-inline constexpr int kHalfPitch = kHalfColumns + 8;  ///< elements of a channel of a stage: no banks conflict
-inline constexpr int kStageBytes = kHalfChunk * kHalfPitch * 2;
+inline constexpr int kSums = kTaps * kResults;        ///< of a result row: (column offset, channel)
+inline constexpr int kTiles = kTaps + 1;              ///< of 8 columns: of each result row, and the last sum of each
+inline constexpr int kSumPitch = kHalfColumns + 4;    ///< words between sums in shared memory: 4 modulo 32
 inline constexpr int kWeightWords = kTiles * 32 * 2;  ///< of a stage: [tile][lane][word]
 
 inline std::size_t half_shared_bytes(const Plan& plan) {
@@ -68,13 +62,35 @@ __device__ __forceinline__ void load_transposed(uint32_t row, uint32_t (&to)[4])
 
 using Sums = float[kWarpTiles][kTiles][4];
 
-/// Adds what a stage gives. `stage`: the lane's first row of matrices.
-template <class T>
-__device__ __forceinline__ void multiply(Sums& sums, uint32_t stage, const uint32_t* weights, uint32_t empty,
-                                         int lane) {
+/// Two neighbouring channels of one column.
+__device__ __forceinline__ uint32_t load_pair(uint32_t first, uint32_t second) {
+  uint16_t low, high;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(low) : "r"(first) : "memory");
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(high) : "r"(second) : "memory");
+  return low | uint32_t{high} << 16;
+}
+
+/// Of a lane in a stage: its first row of matrices, or Ragged its first column of the four channels that it multiplies.
+template <bool Ragged>
+using Places = uint32_t[Ragged ? 4 : 1];
+
+/// Adds what a stage gives.
+template <class T, bool Ragged>
+__device__ __forceinline__ void multiply(Sums& sums, const Places<Ragged>& places, uint32_t stage,
+                                         const uint32_t* weights, uint32_t empty, int lane) {
   uint32_t a[kWarpTiles][4];
 #pragma unroll
-  for (int m = 0; m < kWarpTiles; ++m) load_transposed(stage + m * 32, a[m]);
+  for (int m = 0; m < kWarpTiles; ++m) {
+    if constexpr (Ragged) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t at = stage + m * 32 + i % 2 * 16;
+        a[m][i] = load_pair(places[i / 2 * 2] + at, places[i / 2 * 2 + 1] + at);
+      }
+    } else {
+      load_transposed(places[0] + stage + m * 32, a[m]);
+    }
+  }
   uint2 b[kTiles];
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) b[n] = reinterpret_cast<const uint2*>(weights)[n * 32 + lane];
@@ -123,7 +139,8 @@ __device__ __noinline__ float plain_result(const PlainSumOf<T>& plain, int64_t i
 /// of results that are not finite, which are computed in plain float32.
 template <class T>
 __device__ __forceinline__ void write_row(const Plan& plan, const Arguments<T>& arguments, const PlainSumOf<T>& plain,
-                                          const Place& place, const float* finished, int row) {
+                                          const Place& place, const float (&bias)[kResults], const float* finished,
+                                          int row) {
   const int64_t image = place.image_group / plan.groups;
   const int channel = static_cast<int>(place.image_group % plan.groups) * plan.results,
             begin = place.chunk * plan.width;
@@ -131,50 +148,36 @@ __device__ __forceinline__ void write_row(const Plan& plan, const Arguments<T>& 
   const int64_t flat = int64_t{row} * plan.result_width + begin;
   T* const result = arguments.result + place.image_group * plan.results * plan.result_plane +
                     int64_t{place.depth} * plan.result_slice + flat;
-  for (int c = 0; c < plan.results; ++c) {
-    const float bias = arguments.bias == nullptr ? 0.0f : device::to_accumulator(arguments.bias[channel + c]);
-    for (int column = static_cast<int>(threadIdx.x); column < width; column += kHalfThreads) {
-      const float* const from = finished + c * kSumPitch + column;
-      float sum = from[0];
+  for (int column = static_cast<int>(threadIdx.x); column < width; column += kHalfThreads) {
+    float sums[kResults];
+    bool finite = true;
 #pragma unroll
-      for (int j = 1; j < kTaps; ++j) sum += from[j * kResults * kSumPitch + j * plan.apart];
-      if (!(fabsf(sum) <= FLT_MAX))
-        sum = plain_result(plain, image, channel + c,
-                           int64_t{place.depth} * plan.result_rows * plan.result_width + flat + column);
-      sum += bias;
+    for (int c = 0; c < kResults; ++c) {
+      const float* const from = finished + c * kSumPitch + column;
+      sums[c] = from[0];
+#pragma unroll
+      for (int j = 1; j < kTaps; ++j) sums[c] += from[j * kResults * kSumPitch + j * plan.apart];
+      finite = finite && fabsf(sums[c]) <= FLT_MAX;
+    }
+    if (!finite) {
+#pragma unroll
+      for (int c = 0; c < kResults; ++c) {
+        if (c < plan.results && !(fabsf(sums[c]) <= FLT_MAX))
+          sums[c] = plain_result(plain, image, channel + c,
+                                 int64_t{place.depth} * plan.result_rows * plan.result_width + flat + column);
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < kResults; ++c) {
+      if (c >= plan.results) break;
+      float sum = sums[c] + bias[c];
       if (arguments.activation.kind != ActivationKind::None) sum = device::call_activation(arguments.activation, sum);
       result[c * plan.result_plane + column] = device::from_accumulator<T>(sum);
     }
   }
 }
 
-/// Orders `columns` columns of kHalfChunk channels, of which `channels` exist, in pieces of N elements. `from`: of the
-/// first channel, column `begin`.
-template <int N, class T>
-__device__ __forceinline__ void feed_pieces(const Plan& plan, const T* from, int channels, int begin, int columns,
-                                            uint32_t to) {
-  constexpr int kBytes = N * int{sizeof(T)};
-  for (int i = (static_cast<int>(threadIdx.x) - kHalfThreads) * N; i < columns; i += kFeeders * N) {
-    const int left = begin + i < 0 ? 0 : plan.source_width - begin - i;  // columns that exist
-    const int bytes = min(max(left, 0), N) * int{sizeof(T)};
-    const T* source = from + i;
-#pragma unroll
-    for (int c = 0; c < kHalfChunk; ++c, source += plan.source_plane)
-      device::copy_async<kBytes>(to + (c * kHalfPitch + i) * sizeof(T), source, c < channels ? bytes : 0);
-  }
-}
-
-template <class T>
-__device__ __forceinline__ void feed_stage(const Plan& plan, const T* from, int channels, int begin, int columns,
-                                           uint32_t to) {
-  if (plan.source_plane % 8 == 0 && reinterpret_cast<uintptr_t>(from) % device::kGranule == 0) {
-    feed_pieces<8>(plan, from, channels, begin, columns, to);
-  } else {
-    feed_pieces<4>(plan, from, channels, begin, columns, to);
-  }
-}
-
-template <class T>
+template <class T, bool Ragged>
 __global__ void __launch_bounds__(kHalfBlock, 1)
     half_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<T> arguments,
                 const __grid_constant__ PlainSumOf<T> plain) {
@@ -194,8 +197,8 @@ __global__ void __launch_bounds__(kHalfBlock, 1)
   fill_weights<T>(weights, plan, arguments.weight + place.image_group % plan.groups * plan.weight_group);
   if (thread == 0) {
     for (int i = 0; i < kHalfStages; ++i) {
-      device::barrier_init(full + i * 8, kFeeders);
-      device::barrier_init(empty + i * 8, kHalfWarps);
+      device::barrier_init(full + i * 8, Ragged ? 2 * kFeeders : kFeeders);
+      device::barrier_init(empty + i * 8, Ragged ? plan.warps : kHalfWarps);
     }
     device::barrier_init_fence();
   }
@@ -209,32 +212,53 @@ __global__ void __launch_bounds__(kHalfBlock, 1)
       parity ^= 1;
     }
   };
+  const int columns = lead + min(plan.width, plan.result_width - place.chunk * plan.width) + 2 * plan.apart;
+  const T* const source = arguments.source + place.image_group * plan.channels * plan.source_plane +
+                          int64_t{place.depth} * plan.source_slice + begin;
+  const RaggedSource<T> ragged{source, plan.source_plane, plan.channels, plan.source_width, begin, columns};
   if (warp >= kHalfWarps) {
     device::registers_decrease<56>();
-    const int columns = lead + min(plan.width, plan.result_width - place.chunk * plan.width) + 2 * plan.apart;
-    const T* const source = arguments.source + place.image_group * plan.channels * plan.source_plane +
-                            int64_t{place.depth} * plan.source_slice + begin;
-    for (int row = rows_from; row < rows_to; ++row) {
-      for (int unit = 0; unit < plan.units; ++unit) {
-        device::barrier_wait(empty + stage * 8, parity ^ 1);
-        feed_stage(plan, source + int64_t{unit} * kHalfChunk * plan.source_plane + int64_t{row} * plan.source_width,
-                   plan.channels - unit * kHalfChunk, begin, columns,
-                   device::shared_address(shared) + stage * kStageBytes);
-        device::copy_async_arrive(full + stage * 8);
-        next_stage();
+    if constexpr (Ragged) {
+      RaggedFeeder<T>(ragged, shared, thread - kHalfThreads).feed(rows_from, rows_to, plan.units, full, empty);
+    } else {
+      for (int row = rows_from; row < rows_to; ++row) {
+        for (int unit = 0; unit < plan.units; ++unit) {
+          device::barrier_wait(empty + stage * 8, parity ^ 1);
+          feed_stage(plan, source + int64_t{unit} * kHalfChunk * plan.source_plane + int64_t{row} * plan.source_width,
+                     plan.channels - unit * kHalfChunk, begin, columns,
+                     device::shared_address(shared) + stage * kStageBytes);
+          device::copy_async_arrive(full + stage * 8);
+          next_stage();
+        }
       }
     }
   } else {
     device::registers_increase<152>();
-    const uint32_t own = device::shared_address(shared) +
-                         ((lane / 16 * 8 + lane % 8) * kHalfPitch + warp * kWarpTiles * 16 + lane / 8 % 2 * 8) * 2;
+    const uint32_t own = device::shared_address(shared) + warp * kWarpTiles * 16 * 2;
+    Places<Ragged> places{};
+    if constexpr (!Ragged) places[0] = own + ((lane / 16 * 8 + lane % 8) * kHalfPitch + lane / 8 % 2 * 8) * 2;
+    float bias[kResults] = {};
+#pragma unroll
+    for (int c = 0; c < kResults; ++c) {
+      const int64_t channel = place.image_group % plan.groups * plan.results + c;
+      if (arguments.bias != nullptr && c < plan.results) bias[c] = device::to_accumulator(arguments.bias[channel]);
+    }
     Sums sums{};
     for (int row = place.first_result; row < place.last_result + kTaps - 1; ++row) {
-      if (row + plan.first_row >= rows_from && row + plan.first_row < rows_to) {
+      const int source_row = row + plan.first_row;
+      if ((!Ragged || warp < plan.warps) && source_row >= rows_from && source_row < rows_to) {
+        if constexpr (Ragged) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int channel = lane % 4 * 2 + i / 2 * 8 + i % 2;
+            places[i] = own + (channel * kHalfPitch + ragged.lead(source_row, channel) + lane / 4) * 2;
+          }
+        }
 #pragma unroll 1
         for (int unit = 0; unit < plan.units; ++unit) {
           device::barrier_wait(full + stage * 8, parity);
-          multiply<T>(sums, own + stage * kStageBytes, weights + unit * kWeightWords, empty + stage * 8, lane);
+          multiply<T, Ragged>(sums, places, stage * kStageBytes, weights + unit * kWeightWords, empty + stage * 8,
+                              lane);
           next_stage();
         }
       }
@@ -243,7 +267,7 @@ __global__ void __launch_bounds__(kHalfBlock, 1)
       finish_row(sums, sums_of_row, warp, lane);
       device::barrier_sync(1, kHalfThreads);
       const int done = row - (kTaps - 1);
-      if (done >= place.first_result) write_row(plan, arguments, plain, place, sums_of_row + lead, done);
+      if (done >= place.first_result) write_row(plan, arguments, plain, place, bias, sums_of_row + lead, done);
     }
   }
 }

@@ -235,6 +235,63 @@ TYPED_TEST(NarrowConv, FewSourcesInLongStrips) {
   }
 }
 
+/// Rows of every alignment: padding that begins before the source, several chunks of a row and strips of a plane, a
+/// part of the channels of a stage, depths and groups.
+TYPED_TEST(NarrowConv, FewResultsFromRowsOfAnyAlignment) {
+  using T = TypeParam;
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper alone";
+  const Algorithm& few = find_algorithm("few results");
+  for (const ConvProblem& p : {problem({2, 20, 37, 1531}, 3, 1, {3, 3}, {.padding = {1, 1}}),
+                               problem({1, 36, 19, 764}, 2, 1, {3, 3}, {.padding = {2, 20}, .dilation = {1, 20}}),
+                               problem({2, 8, 9, 2305}, 3, 1, {3, 3}, {.padding = {0, 25}, .dilation = {1, 25}}),
+                               problem({1, 16, 2, 10, 127}, 4, 2, {1, 3, 3}, {.padding = {0, 1, 3}}),
+                               problem({3, 4, 11, 5}, 1, 1, {3, 3}, {.padding = {1, 2}})}) {
+    for (const int64_t offset : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::Forward, offset))) << p.str();
+      expect_right<T>(few, p, ConvPass::Forward, offset);
+    }
+  }
+  for (const ConvProblem& p :
+       {problem({2, 3, 43, 41, 9}, 40, 1, {3, 3, 1}, {}), problem({1, 2, 20, 1487}, 12, 1, {3, 3}, {})}) {
+    for (const int64_t offset : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::BackwardInput, offset))) << p.str();
+      expect_right<T>(few, p, ConvPass::BackwardInput, offset);
+    }
+  }
+}
+
+TYPED_TEST(NarrowConv, FewResultsAddBiasAndActivate) {
+  using T = TypeParam;
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper alone";
+  for (const ConvProblem& p : {problem({2, 12, 9, 1531}, 3, 1, {3, 3}, {.padding = {1, 1}}),
+                               problem({1, 16, 2, 10, 128}, 4, 2, {1, 3, 3}, {.padding = {0, 1, 1}})}) {
+    ConvConfig config = config_of<T>(ConvPass::Forward, 0);
+    config.bias = true;
+    config.activation = {ActivationKind::LeakyRelu, 0.5f};
+    Tensors<T> got(p, 0);
+    got.x.fill(1);
+    got.w.fill(2);
+    Operand<T> bias(p.out_channels, 0);
+    bias.fill(4);
+    Operands operands;
+    operands.x = got.x.get();
+    operands.w = got.w.get();
+    operands.y = got.y.get();
+    operands.bias = bias.get();
+    find_algorithm("few results").run(p, config, operands, nullptr);
+    Tensors<double> exact(p, 0);
+    run(find_algorithm("direct"), p, ConvPass::Forward, exact);
+    auto expected = exact.y.values();
+    const auto biases = bias.values();
+    const std::size_t plane = expected.size() / static_cast<std::size_t>(p.batch * p.out_channels);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double sum = expected[i] + biases[i / plane % biases.size()];
+      expected[i] = sum > 0 ? sum : 0.5 * sum;
+    }
+    EXPECT_LE(relative_error(got.y.values(), expected), sizeof(T) == 4 ? kBound<T> : 2 * kBound<T>) << p.str();
+  }
+}
+
 /// Weight gradients without packs: neighbouring taps that share what they read and such that do not, more taps and
 /// channels than a block has, rows at any address, of several steps and a part.
 TYPED_TEST(NarrowConv, StraightWeightsOfSeveralTaps) {
