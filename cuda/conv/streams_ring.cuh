@@ -49,13 +49,15 @@ class Ring {
   __device__ Ring(Barriers& barriers, int slots)
       : barriers_(static_cast<uint32_t>(__cvta_generic_to_shared(&barriers))), slots_(slots) {}
 
-  __device__ void init(int users) const {
+  __device__ void init(int users, int fillers = 1) const {
     for (int i = 0; i < slots_; ++i) {
-      device::barrier_init(barriers_ + 8 * static_cast<uint32_t>(i), 1);
+      device::barrier_init(barriers_ + 8 * static_cast<uint32_t>(i), fillers);
       device::barrier_init(barriers_ + 8 * static_cast<uint32_t>(kMostSlots + i), users);
     }
     device::barrier_init_fence();
   }
+  /// Keeps the compiler from finding out anew where the barriers are. By a whole warp.
+  __device__ __forceinline__ void keep() { barriers_ = __shfl_sync(0xffffffffu, barriers_, 0); }
   __device__ __forceinline__ int slot() const { return slot_; }
   __device__ __forceinline__ uint32_t copied() const { return barriers_ + 8 * static_cast<uint32_t>(slot_); }
   __device__ __forceinline__ uint32_t released() const { return copied() + 8 * kMostSlots; }
@@ -64,6 +66,11 @@ class Ring {
   __device__ __forceinline__ void release(int lane) const {
     __syncwarp();
     if (lane == 0) device::barrier_arrive(released());
+  }
+  /// By each warp that has written to the slot itself.
+  __device__ __forceinline__ void fill(int lane) const {
+    __syncwarp();
+    if (lane == 0) device::barrier_arrive(copied());
   }
   __device__ __forceinline__ void advance() {
     if (++slot_ == slots_) {

@@ -14,6 +14,10 @@ namespace halo::cuda::conv {
 namespace streams {
 namespace {
 
+struct SharersFirst : WeightsInOrder {
+  static constexpr bool kSplitsFirst = true;
+};
+
 std::shared_ptr<const WeightPlan> plan_of(const ConvProblem& problem, const ConvConfig& config) {
   static ConvPlanCache<WeightPlan> plans;
   return plans.get({problem, config}, [](const PlanKey& key) {
@@ -41,7 +45,7 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
       *plan,
       {static_cast<const T*>(operands.x), static_cast<const T*>(operands.y), static_cast<double*>(operands.workspace)},
       stream);
-  ordered_sum<T>(problem, operands, plan->x.sharers, stream);
+  ordered_sum<T>(problem, operands, plan->x.sharers, stream, SharersFirst{}, true);
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {

@@ -6,18 +6,19 @@
 // depths of y. Warps that divide the positions are added up in float64 at the end, blocks by ordered_sum.cuh.
 #pragma once
 
+#include "../device/grid_order.cuh"
 #include "../launch.h"
-#include "streams_ring.cuh"
 #include "streams_weight_operands.cuh"
 
 namespace halo::cuda::conv::streams {
 
-/// By the warp that fills both rings: y of a depth before the first unit that it is multiplied with.
+/// By a warp that fills one ring or both: y of a depth before the first unit that it is multiplied with.
 template <class T>
-__device__ __forceinline__ void stream_both(const WeightPlan& w, Ring x_ring, Ring y_ring, uint32_t shared,
-                                            const WeightArguments<T>& arguments, int group, int first_result,
-                                            int results, int first, int lane) {
+__device__ __forceinline__ void fill_rings(const WeightPlan& w, Ring x_ring, Ring y_ring, bool fill_x, bool fill_y,
+                                           uint32_t shared, const WeightArguments<T>& arguments, int group,
+                                           int first_result, int first, int lane) {
   const Plan& p = w.x;
+  const int results = min(8, p.results - first_result);
   const int64_t plane = int64_t{p.height.source} * p.width.source;
   const int64_t y_plane = int64_t{p.height.result} * p.width.result;
   const uint32_t to = shared + static_cast<uint32_t>(lane % 4 * p.map.pitch + lane / 4 * p.map.quad_pitch);
@@ -33,13 +34,13 @@ __device__ __forceinline__ void stream_both(const WeightPlan& w, Ring x_ring, Ri
         lane < p.channels ? static_cast<uint32_t>(item.rows * p.width.source) * uint32_t{sizeof(T)} : 0;
     const uint32_t y_bytes = lane < results ? static_cast<uint32_t>(heights * p.width.result) * uint32_t{sizeof(T)} : 0;
     for (int unit = 0, d = 0; unit < item.units; ++unit) {
-      if (unit == d * p.phases && d < item.depths) {
+      if (fill_y && unit == d * p.phases && d < item.depths) {
         start_runs(y_ring, y_run + (item.d + d) * y_plane, y_bytes,
                    y_to + static_cast<uint32_t>(y_ring.slot() * w.y_slot_bytes), arguments.y + w.y_elements, lane);
         y_ring.advance();
         ++d;
       }
-      if (!item.exists(p, unit)) continue;
+      if (!fill_x || !item.exists(p, unit)) continue;
       start_runs(x_ring, run + item.at(p, unit) * plane, bytes,
                  to + static_cast<uint32_t>(x_ring.slot() * p.slot_bytes), arguments.x + p.x_elements, lane);
       x_ring.advance();
@@ -56,36 +57,42 @@ __global__ void __launch_bounds__(Warps * 32, 1)
   __shared__ Ring::Barriers x_barriers, y_barriers;
   constexpr int kSize = static_cast<int>(sizeof(T)), kTaps = Rows * Taps, kOfTap = 6, kSums = kTaps * kOfTap;
   const Plan& p = w.x;
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  // By shuffles, so that the compiler keeps them.
+  const int lane = __shfl_sync(~0u, static_cast<int>(threadIdx.x % 32), static_cast<int>(threadIdx.x % 32));
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32), 0);
+  const uint32_t zeros = __shfl_sync(~0u, static_cast<uint32_t>(__cvta_generic_to_shared(shared)), 0);
   const int t = lane % 4, g = lane / 4;
   const int owner = static_cast<int>(blockIdx.x) / p.sharers, sharer = static_cast<int>(blockIdx.x) % p.sharers;
   const int group = owner / p.result_sets, first_result = owner % p.result_sets * 8;
-  const int results = min(8, p.results - first_result);
   Ring x_ring(x_barriers, p.slots), y_ring(y_barriers, w.y_slots);
+  x_ring.keep();
+  y_ring.keep();
   if (threadIdx.x == 0) {
     x_ring.init(p.users);
     y_ring.init(p.users);
   }
   if (warp == 0) reinterpret_cast<uint32_t*>(shared)[lane] = 0;  // y of depths that do not exist
   __syncthreads();
-  unsigned char* const rings = shared + kWeightMargin;
-  if (warp == p.users) {
-    const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(rings));
-    return stream_both(w, x_ring, y_ring, to, arguments, group, first_result, results, sharer, lane);
+  device::release_next_grid();
+  const uint32_t rings = zeros + kWeightMargin;
+  if (warp >= p.users) {
+    const bool last = warp + 1 == p.users + w.fillers;
+    return fill_rings(w, x_ring, y_ring, warp == p.users, last, rings, arguments, group, first_result, sharer, lane);
   }
 
   const int row_groups = p.height.kernel / Rows, own = warp / w.splits, split = warp % w.splits;
   const int own_row = own % row_groups * Rows, own_chunk = own / row_groups;
   const int channel = min(own_chunk * 8 + g, p.channels - 1);
   const int plane = p.height.source * p.width.source, y_plane = p.height.result * p.width.result;
-  const unsigned char* const x_lane =
+  const uint32_t x_lane =
       rings + channel % 4 * p.map.pitch + channel / 4 * p.map.quad_pitch + (p.width.origin + 4 * t * Step) * kSize;
-  const unsigned char* const y_lane = rings + p.slots * p.slot_bytes + g * w.y_pitch + 4 * t * kSize;
+  const uint32_t y_lane = rings + p.slots * p.slot_bytes + g * w.y_pitch + 4 * t * kSize;
   const int row_bytes = p.height.apart * p.width.source * kSize;
   const int segments = static_cast<int>(w.by_row.divisor);
+  const uint32_t zero = load_word(zeros);
 
   float pairs[kTaps][4] = {}, singles[(kTaps + 1) / 2][4] = {};  // of taps 0 and 2, and 1, of the depth
-  Ring y_done = y_ring;                                          // what is released next
+  LiveDepths live(y_ring);
   int run = split;  // the next of the warp, whatever the unit: so all have as many
   for (int index = sharer; index < p.items; index += p.sharers) {
     const Item item(p, index);
@@ -96,32 +103,22 @@ __global__ void __launch_bounds__(Warps * 32, 1)
     const auto first_y = static_cast<uint32_t>(((item.image * p.groups + group) * p.results + first_result + g) *
                                                    p.depth.result * y_plane +
                                                item.d * y_plane + item.h * p.width.result);
-    int phase = -1, newest = -1;     // depth of y, of the item
-    int at_newest[] = {-1, -1, -1};  // where y of this depth and those before lies, or -1
+    live.start_item();
     for (int unit = 0; unit < item.units; ++unit) {
-      if (++phase == p.phases || unit == 0) {
-        phase = 0;
-        ++newest;
-        if (newest >= w.live && newest - w.live < item.depths) {
-          y_done.release(lane);
-          y_done.advance();
-        }
-        at_newest[2] = w.live > 2 ? at_newest[1] : -1;
-        at_newest[1] = w.live > 1 ? at_newest[0] : -1;
-        at_newest[0] = -1;
-        if (newest < item.depths) {
-          at_newest[0] =
-              y_ring.slot() * w.y_slot_bytes + lead_of(arguments.y, first_y + static_cast<uint32_t>(newest * y_plane));
-          y_ring.wait_copied();
-          y_ring.advance();
-        }
-      }
+      const DepthTaps y_at = live.next_unit(w, item, lane, [&](int depth, int slot) {
+        return slot * w.y_slot_bytes + lead_of(arguments.y, first_y + static_cast<uint32_t>(depth * y_plane));
+      });
       if (!item.exists(p, unit)) continue;
-      const DepthTaps y_at(p, phase, at_newest);
       x_ring.wait_copied();
-      const unsigned char* const x_unit =
-          x_lane + x_ring.slot() * p.slot_bytes +
-          lead_of(arguments.x, first_run + static_cast<uint32_t>(item.at(p, unit) * plane));
+      const uint32_t x_unit = x_lane + x_ring.slot() * p.slot_bytes +
+                              lead_of(arguments.x, first_run + static_cast<uint32_t>(item.at(p, unit) * plane));
+      uint32_t y_from[kMostDepthTaps], y_bytes[kMostDepthTaps];  // of an element
+#pragma unroll
+      for (int tap = 0; tap < kMostDepthTaps; ++tap) {
+        const bool exists = y_at.at[tap] >= 0;
+        y_from[tap] = exists ? y_lane + y_at.at[tap] : zeros;
+        y_bytes[tap] = exists ? kSize : 0;
+      }
       const auto go_over = [&]<bool Pair, bool Single>(std::bool_constant<Pair>, std::bool_constant<Single>) {
 #pragma unroll 1
         for (; run < runs; run += w.splits) {
@@ -133,37 +130,43 @@ __global__ void __launch_bounds__(Warps * 32, 1)
             return static_cast<unsigned>(row + r * p.height.apart) < static_cast<unsigned>(p.height.source);
           };
           if (Rows == 1 && !exists(0)) continue;
-          const unsigned char* const from = x_unit + ((row - item.row) * p.width.source + column * Step) * kSize;
+          const uint32_t from = x_unit + ((row - item.row) * p.width.source + column * Step) * kSize;
           X x[Rows];
-          bool far = x_column < -X::kEnds || x_column + 15 * Step + Taps > p.width.source + X::kEnds;
+          bool all = true;
 #pragma unroll
           for (int r = 0; r < Rows; ++r) {
-            far |= !exists(r);
+            all &= exists(r);
             x[r].load(exists(r) ? from + r * row_bytes : x_unit);
           }
           uint32_t y[kMostDepthTaps][kSize];
-          const int y_run = (j * p.width.result + column) * kSize;
+          const uint32_t y_run = j * p.width.result + column;
+          const bool inside = column + 4 * t < p.width.result;
+          if (w.y_whole) {
 #pragma unroll
-          for (int tap = 0; tap < kMostDepthTaps; ++tap) {
-            if (!(tap == 1 ? Single : Pair)) continue;
-            const unsigned char* const at = y_at.at[tap] < 0 ? shared : y_lane + y_at.at[tap] + y_run;
-            if (w.y_whole) {
-              load_fours<T>(y[tap], column + 4 * t < p.width.result ? at : shared);
-            } else {
-              load_row<T>(y[tap], at);
+            for (int tap = 0; tap < kMostDepthTaps; ++tap)
+              if (tap == 1 ? Single : Pair) load_fours<T>(y[tap], inside ? y_from[tap] + y_run * y_bytes[tap] : zeros);
+          } else {
+#pragma unroll
+            for (int tap = 0; tap < kMostDepthTaps; ++tap) {
+              if (!(tap == 1 ? Single : Pair)) continue;
+              load_row<T>(y[tap], y_from[tap] + y_run * y_bytes[tap]);
               clear_outside<T, 4, 4, 0>(y[tap], column + 4 * t, p.width.result);
             }
           }
-          const Left<T, true> pair(y[0], y[2]);
-          const Left<T, false> single(y[1], y[1]);
-          if (far) {
+          const Left<T, true> pair(y[0], y[2], zero);
+          const Left<T, false> single(y[1], y[1], zero);
+          // Of most rows only the first and last runs reach out, and those by no more than kEnds.
+          const int behind = x_column + 15 * Step + Taps - p.width.source;
+          if (!all || x_column < -X::kEnds || behind > X::kEnds) {
 #pragma unroll
             for (int r = 0; r < Rows; ++r)
               x[r].template clear<X::kElements>(x_column + 4 * t * Step, exists(r) ? p.width.source : 0);
+          } else if (x_column < 0 || behind > 0) {
+#pragma unroll
+            for (int r = 0; r < Rows; ++r) x[r].template clear<X::kEnds>(x_column + 4 * t * Step, p.width.source);
           }
 #pragma unroll
           for (int r = 0; r < Rows; ++r) {
-            x[r].template clear<X::kEnds>(x_column + 4 * t * Step, p.width.source);
             if constexpr (Pair) x[r].template multiply<true>(pairs, pair, r * Taps);
             if constexpr (Single) x[r].template multiply<false>(singles, single, r * Taps);
           }
@@ -180,34 +183,24 @@ __global__ void __launch_bounds__(Warps * 32, 1)
       x_ring.release(lane);
       x_ring.advance();
     }
-    while (y_done.slot() != y_ring.slot()) {  // fewer are held than there are slots
-      y_done.release(lane);
-      y_done.advance();
-    }
+    live.end_item(lane);
   }
   device::barrier_sync(1, p.users * 32);
 
-  // [warp][kSums][lane]
+  // [warp][kSums][kSumPitch]
   float* const all_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int i = 0; i < kSums; ++i) {
     const int tap = i / kOfTap, j = i % kOfTap;
-    all_sums[(warp * kSums + i) * 32 + lane] = j < 4 ? pairs[tap][j] : singles[tap / 2][tap % 2 * 2 + j - 4];
+    all_sums[(warp * kSums + i) * kSumPitch + lane] = j < 4 ? pairs[tap][j] : singles[tap / 2][tap % 2 * 2 + j - 4];
   }
   device::barrier_sync(1, p.users * 32);
-  const int owners = p.users / w.splits, taps = p.depth.kernel * p.height.kernel * p.width.kernel;
-  for (int e = static_cast<int>(threadIdx.x); e < owners * kSums * 32; e += p.users * 32) {
-    const int of = e / (kSums * 32), place = e % (kSums * 32), from = place % 32, i = place / 32;
-    const int j = i % kOfTap, d = j < 2 ? 0 : j < 4 ? 2 : 1, tap = i / kOfTap;
-    const int row = of % row_groups * Rows + tap / Taps, column = tap % Taps;
-    const int c = of / row_groups * 8 + from % 4 * 2 + j % 2, result = from / 4;
-    if (d >= p.depth.kernel || column >= p.width.kernel || c >= p.channels || result >= results) continue;
-    double sum = 0;
-    for (int s = 0; s < w.splits; ++s) sum += all_sums[(of * w.splits + s) * (kSums * 32) + place];
-    const int64_t weight = ((int64_t{group} * p.results + first_result + result) * p.channels + c) * taps +
-                           (d * p.height.kernel + row) * p.width.kernel + column;
-    arguments.partials[weight * p.sharers + sharer] = sum;
-  }
+  store_partials(w, arguments, group, first_result, sharer, all_sums, p.users * 32,
+                 [&](int result, int c, int d, int h, int column, int s) {
+                   const int of = c / 8 * row_groups + h / Rows, tap = h % Rows * Taps + column;
+                   const int i = tap * kOfTap + (d == 1 ? 4 : d) + c % 2;
+                   return ((of * w.splits + s) * kSums + i) * kSumPitch + result * 4 + c % 8 / 2;
+                 });
 }
 
 template <class T>
@@ -215,7 +208,7 @@ void launch_weight(const WeightPlan& plan, const WeightArguments<T>& arguments, 
   const auto start = [&]<int Step, int Taps, int Rows, bool Whole>() {
     launch("conv streams backward_weight",
            weight_kernel<T, Step, Taps, Rows, weight_warps(Rows, Taps, sizeof(T) == 2), Whole>,
-           dim3(static_cast<unsigned>(plan.x.blocks)), dim3(static_cast<unsigned>(plan.x.users + 1) * 32),
+           dim3(static_cast<unsigned>(plan.x.blocks)), dim3(static_cast<unsigned>(plan.x.users + plan.fillers) * 32),
            plan.x.shared_bytes, stream, plan, arguments);
   };
   if (plan.by_rows) return launch_weight_rows(plan, arguments, stream);

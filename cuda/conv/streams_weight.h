@@ -6,19 +6,20 @@
 namespace halo::cuda::conv::streams {
 
 inline constexpr int kMostDepthTaps = 3;  ///< backward_weight
-/// Warps of a block, one of which fills the rings, as registers allow.
+/// Warps of a block, of which one or two fill the rings, as registers allow.
 constexpr int weight_warps(int rows, int width_taps, bool half) {
   return half || (rows == 1 && width_taps <= 5) ? 16 : 12;
 }
 /// Bytes on both sides of the rings that lanes may read in vain; those in front are zeros.
 inline constexpr int kWeightMargin = 128;
+/// Words from one sum of all lanes to the next: other banks.
+inline constexpr int kSumPitch = 33;
 
 // Of streams_weight_rows.cu.
-inline constexpr int kRowSteps = 3;      ///< of the tensor cores, 8 positions (half types 16), of a row at a time
-inline constexpr int kMostRowTaps = 5;   ///< of the height
-inline constexpr int kRowMargin = 2;     ///< heights of zeros above and below y
-inline constexpr int kMostStaged = 2;    ///< fours of y that a thread brings
-inline constexpr int kRowThreads = 512;  ///< at most
+inline constexpr int kRowSteps = 3;       ///< of the tensor cores, 8 positions (half types 16), of a row at a time
+inline constexpr int kMostRowTaps = 5;    ///< of the height
+inline constexpr int kRowMargin = 2;      ///< heights of zeros above and below y
+inline constexpr int kRowWarpgroups = 3;  ///< that multiply, as registers allow
 constexpr int row_positions(int element_size) { return kRowSteps * 32 / element_size; }
 
 struct WeightPlan {
@@ -32,6 +33,7 @@ struct WeightPlan {
   int width_taps;                      ///< 3, 5 or 7: those of the width, or more
   int rows;                            ///< taps of the height of a warp
   int splits;                          ///< warps that divide the positions
+  int fillers;                         ///< warps that fill the rings: one for both, or one each
   FastDivide by_row;                   ///< runs of 16 positions
 };
 
@@ -39,7 +41,7 @@ template <class T>
 struct WeightArguments {
   const T* x;
   const T* y;
-  double* partials;  ///< [weights, sharers]
+  double* partials;  ///< [sharers, weights]
 };
 
 template <class T>

@@ -2,43 +2,51 @@
 #pragma once
 
 #include "../device/mma.cuh"
+#include "../device/shared_words.cuh"
 #include "../device/tf32_split.cuh"
+#include "streams_ring.cuh"
 #include "streams_weight.h"
 
 namespace halo::cuda::conv::streams {
 
+__device__ __forceinline__ uint32_t load_word(uint32_t at) {
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(at));
+  return word;
+}
+
 /// Elements from byte `at` of shared memory on, float32 one, half types two a word, in words that begin with the first.
 template <class T, int N>
-__device__ __forceinline__ void load_row(uint32_t (&words)[N], const unsigned char* at) {
+__device__ __forceinline__ void load_row(uint32_t (&words)[N], uint32_t at) {
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) words[i] = reinterpret_cast<const uint32_t*>(at)[i];
+    for (int i = 0; i < N; ++i) words[i] = load_word(at + 4 * i);
   } else {
-    const auto shift = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at) & 2);
-    const auto* const from = reinterpret_cast<const uint32_t*>(at - shift);
-    uint32_t next = from[0];
+    const uint32_t order = (at & 2) != 0 ? 0x5432u : 0x3210u, from = at & ~2u;
+    uint32_t next = load_word(from);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const uint32_t word = next;
-      next = from[i + 1];
-      words[i] = __byte_perm(word, next, shift != 0 ? 0x5432u : 0x3210u);
+      next = load_word(from + 4 * i + 4);
+      words[i] = __byte_perm(word, next, order);
     }
   }
 }
 
 /// As load_row, where `at` is a multiple of four elements.
 template <class T, int N>
-__device__ __forceinline__ void load_fours(uint32_t (&words)[N], const unsigned char* at) {
+__device__ __forceinline__ void load_fours(uint32_t (&words)[N], uint32_t at) {
   constexpr int kOfFour = static_cast<int>(sizeof(T));  // words
   static_assert(N % kOfFour == 0);
 #pragma unroll
   for (int i = 0; i < N; i += kOfFour) {
     if constexpr (kOfFour == 4) {
-      const uint4 all = reinterpret_cast<const uint4*>(at)[i / 4];
-      words[i] = all.x, words[i + 1] = all.y, words[i + 2] = all.z, words[i + 3] = all.w;
+      const float4 all = device::load_shared_vector(at + 4 * i);
+      words[i] = __float_as_uint(all.x), words[i + 1] = __float_as_uint(all.y);
+      words[i + 2] = __float_as_uint(all.z), words[i + 3] = __float_as_uint(all.w);
     } else {
-      const uint2 all = reinterpret_cast<const uint2*>(at)[i / 2];
-      words[i] = all.x, words[i + 1] = all.y;
+      const int2 all = device::load_shared_pair(at + 4 * i);
+      words[i] = static_cast<uint32_t>(all.x), words[i + 1] = static_cast<uint32_t>(all.y);
     }
   }
 }
@@ -72,13 +80,14 @@ struct Left {
   static constexpr int kTiles = sizeof(T) == 4 || !Pair ? 2 : 1;
   uint32_t high[kTiles][4], low[sizeof(T) == 4 && Pair ? 2 : 1][4];
 
-  __device__ __forceinline__ Left(const uint32_t (&first)[sizeof(T)], const uint32_t (&second)[sizeof(T)]) {
+  __device__ __forceinline__ Left(const uint32_t (&first)[sizeof(T)], const uint32_t (&second)[sizeof(T)],
+                                  uint32_t zero) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         if constexpr (sizeof(T) == 2) {
-          high[i][j] = Pair ? (j % 2 == 0 ? first : second)[j / 2] : j % 2 == i ? first[j / 2] : 0;
+          high[i][j] = Pair ? (j % 2 == 0 ? first : second)[j / 2] : j % 2 == i ? first[j / 2] : zero;
         } else {
           const uint32_t word = (j % 2 == 0 || !Pair ? first : second)[2 * i + j / 2];
           const device::Tf32Pair parts = device::split_tf32_unguarded(__uint_as_float(word));
@@ -101,9 +110,9 @@ struct Window {
   static constexpr int kWords = (kLead + kElements + kUnit - 1) / kUnit * kUnit / kOfWord;
   uint32_t words[kWords];
 
-  __device__ __forceinline__ void load(const unsigned char* at) {
+  __device__ __forceinline__ void load(uint32_t at) {
     if constexpr (Whole) {
-      load_fours<T>(words, at - kLead * int{sizeof(T)});
+      load_fours<T>(words, at - kLead * uint32_t{sizeof(T)});
     } else {
       load_row<T>(words, at);
     }
@@ -189,5 +198,68 @@ struct DepthTaps {
     if (phase == 2) at[2] = newest[0];
   }
 };
+
+/// The depths of y that a warp multiplies with, in a ring: waited for with their first unit, released behind their
+/// last.
+class LiveDepths {
+ public:
+  __device__ explicit LiveDepths(const Ring& ring) : ring_(ring), done_(ring) {}
+
+  __device__ __forceinline__ void start_item() {
+    phase_ = newest_ = -1;
+    at_[0] = at_[1] = at_[2] = -1;
+  }
+  /// Goes on to the next unit; `place(depth, slot)` is where y of a depth of the item lies that the ring has brought.
+  template <class Place>
+  __device__ __forceinline__ DepthTaps next_unit(const WeightPlan& w, const Item& item, int lane, const Place& place) {
+    if (++phase_ == w.x.phases || newest_ < 0) {
+      phase_ = 0;
+      ++newest_;
+      if (newest_ >= w.live && newest_ - w.live < item.depths) release(lane);
+      at_[2] = w.live > 2 ? at_[1] : -1;
+      at_[1] = w.live > 1 ? at_[0] : -1;
+      at_[0] = -1;
+      if (newest_ < item.depths) {
+        at_[0] = place(newest_, ring_.slot());
+        ring_.wait_copied();
+        ring_.advance();
+      }
+    }
+    return {w.x, phase_, at_};
+  }
+  /// Fewer are held than there are slots.
+  __device__ __forceinline__ void end_item(int lane) {
+    while (done_.slot() != ring_.slot()) release(lane);
+  }
+
+ private:
+  __device__ __forceinline__ void release(int lane) {
+    done_.release(lane);
+    done_.advance();
+  }
+
+  Ring ring_, done_;  // what comes next; what is released next
+  int phase_, newest_;
+  int at_[kMostDepthTaps];  // of the newest depth and those before, or -1
+};
+
+/// A block's sums, those of the splits added up in float64, behind those of other sharers. `place(result, channel, d,
+/// h, w, split)` is where one lies in `sums`.
+template <class T, class Place>
+__device__ __forceinline__ void store_partials(const WeightPlan& w, const WeightArguments<T>& arguments, int group,
+                                               int first_result, int sharer, const float* sums, int threads,
+                                               const Place& place) {
+  const Plan& p = w.x;
+  const int taps = p.depth.kernel * p.height.kernel * p.width.kernel, of_result = p.channels * taps;
+  double* const to =
+      arguments.partials + (int64_t{sharer} * p.groups * p.results + group * p.results + first_result) * of_result;
+  for (int e = static_cast<int>(threadIdx.x); e < min(8, p.results - first_result) * of_result; e += threads) {
+    const int tap = e % taps, row = tap / p.width.kernel, channel = e / taps % p.channels, result = e / of_result;
+    double sum = 0;
+    for (int s = 0; s < w.splits; ++s)
+      sum += sums[place(result, channel, row / p.height.kernel, row % p.height.kernel, tap % p.width.kernel, s)];
+    to[e] = sum;
+  }
+}
 
 }  // namespace halo::cuda::conv::streams

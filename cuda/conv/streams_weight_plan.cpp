@@ -58,29 +58,29 @@ bool choose_form(WeightPlan& plan, bool by_rows, int size, int alignment) {
   Plan& x = plan.x;
   const int step = x.width.step, chunks = to_int(divide_up(x.channels, 8));
   plan.by_rows = by_rows;
+  plan.y_whole = alignment >= 4 * size && x.width.result % 4 == 0;
   int owners = 0, positions = 16;
   if (by_rows) {
-    const int lead = x.width.origin & 1;
-    if (step != 2 || (plan.live > 1 && x.phases == 1) || alignment < 2 * size || x.width.source % 2 != 0 ||
-        x.width.kernel + lead > 8 || chunks > 3)
+    const int lead = alignment < 2 * size ? 1 : x.width.origin & 1;
+    if (step != 2 || (plan.live > 1 && x.phases == 1) || x.width.source % 2 != 0 || x.width.kernel + lead > 8 ||
+        chunks > 3)
       return false;
     if (x.height.step != 2 || x.height.apart != 1 || x.height.kernel > kMostRowTaps) return false;
     plan.x_whole = false;
-    plan.y_slots = 3;
-    plan.splits = 3 / chunks;
+    plan.splits = kRowWarpgroups / chunks;
     owners = 4 * chunks;
     positions = row_positions(size);
   } else {
     const int most_taps = step == 2 ? 7 : step == 3 ? 5 : 0;
     if (x.width.kernel > most_taps) return false;
-    plan.y_slots = plan.live + 1;
-    plan.y_whole = alignment >= 4 * size && x.width.result % 4 == 0;
     plan.width_taps = step == 2 && x.width.kernel <= 3 ? 3 : most_taps;
     plan.x_whole = step == 2 && alignment >= 4 * size && x.width.source % 4 == 0 &&
                    (x.width.origin + plan.width_taps / 2) % 4 == 0;
     plan.rows = plan.width_taps == 3 && x.height.kernel == 3 ? 3 : 1;
     owners = chunks * (x.height.kernel / plan.rows);
-    plan.splits = (weight_warps(plan.rows, plan.width_taps, size == 2) - 1) / owners;
+    const int warps = weight_warps(plan.rows, plan.width_taps, size == 2);
+    plan.splits = (warps - 1) / owners;
+    plan.fillers = std::min(2, warps - owners * plan.splits);
   }
   x.users = owners * plan.splits;
   const int64_t pieces = divide_up(x.width.result, positions);
@@ -96,8 +96,8 @@ double work_of(const WeightPlan& plan, int64_t rows, int size) {
   const double pair = x.phases == 1 ? 1 : x.phases == 2 ? 0.5 : 2.0 / x.phases;
   const double single = x.depth.kernel == 1 ? 0 : 1.0 / x.phases;
   if (plan.by_rows) {
-    const double piece = size == 4 ? 100 + 107 * (2 * pair + single) : 190 + 50 * (2 * pair + single);
-    return static_cast<double>(rows) * pieces * 4 / row_positions(size) * piece * 3 / plan.splits;
+    const double piece = size == 4 ? 100 + 107 * (2 * pair + single) : 140 + 45 * (2 * pair + single);
+    return static_cast<double>(rows) * pieces * 4 / row_positions(size) * piece * kRowWarpgroups / plan.splits;
   }
   const int taps = plan.rows * plan.width_taps;
   const double of_x = plan.rows * (3 * x.width.step + plan.width_taps) * (size == 4 ? 5.0 : 3.75) + 55;
@@ -115,7 +115,7 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
   const int64_t most_sharers = std::max<int64_t>(1, limits.multiprocessors / blocks);
   const ChannelMap map = choose_map(plan, plane_bytes, size);
   const int sums_of_lane = plan.by_rows ? kMostDepthTaps * kMostRowTaps * 4 : plan.rows * plan.width_taps * 6;
-  const auto sums = static_cast<std::size_t>(x.users * sums_of_lane * 32 * 4);
+  const auto sums = static_cast<std::size_t>(x.users * sums_of_lane * kSumPitch * 4);
   for (x.heights = 1; x.heights <= std::min(16, x.height.result); ++x.heights) {
     const int64_t rows = std::min<int64_t>(
         x.height.source, (x.heights - 1) * int64_t{x.height.step} + (x.height.kernel - 1) * x.height.apart + 1);
@@ -125,16 +125,21 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
     if (plan.by_rows) {
       plan.y_pitch = to_int(plan.by_row.divisor) * (size == 4 ? 256 : 64);
       plan.y_slot_bytes = (x.heights + 2 * kRowMargin) * plan.y_pitch;
-      if (int64_t{x.heights} * plan.by_row.divisor * 8 > int64_t{kMostStaged} * x.users * 32) break;
     } else {
       const int64_t y_pitch = up_to(int64_t{x.heights} * x.width.result * size + 16, 16 * size);
       if (8 * y_pitch > static_cast<int64_t>(limits.block_memory)) break;
       plan.y_pitch = to_int(y_pitch);
       plan.y_slot_bytes = 8 * plan.y_pitch;
     }
-    const int64_t fixed = int64_t{plan.y_slots} * plan.y_slot_bytes + 2 * kWeightMargin;
-    const int64_t left = static_cast<int64_t>(limits.block_memory) - 512 - fixed;
-    x.slots = to_int(std::min<int64_t>(kMostSlots, left / x.slot_bytes));
+    int64_t fixed = 0;
+    const auto share_memory = [&](int y_slots) {
+      plan.y_slots = y_slots;
+      fixed = int64_t{y_slots} * plan.y_slot_bytes + 2 * kWeightMargin;
+      const int64_t left = static_cast<int64_t>(limits.block_memory) - 512 - fixed;
+      x.slots = to_int(std::min<int64_t>(kMostSlots, left / x.slot_bytes));
+    };
+    share_memory(plan.live + 3);  // y some units ahead, where x has slots enough
+    if (x.slots < 4) share_memory(plan.live + 1);
     if (x.slots < 2) break;
     x.shared_bytes = std::max(static_cast<std::size_t>(fixed + int64_t{x.slots} * x.slot_bytes), sums);
     const int64_t height_blocks = divide_up(x.height.result, x.heights);
