@@ -52,7 +52,8 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
     if (config.pass == ConvPass::BackwardWeight) {
       const auto plan = weight_plan_of(problem, config);
       launch_weight<T>(*plan, x, y, static_cast<double*>(operands.workspace), stream);
-      return ordered_sum<T>(problem, operands, static_cast<int>(plan->blocks), stream);
+      return ordered_sum<T>(problem, operands, static_cast<int>(plan->blocks), stream, WeightsInOrder{},
+                            plan->engine && !plan->packs);
     }
   }
   const bool forward = config.pass == ConvPass::Forward;

@@ -71,6 +71,7 @@ struct WeightPlan {
   int taps = 1;
   int row_groups = 1, channel_groups = 1, tap_groups = 1;
   FastDivide extents[3];                 ///< of y, the width in steps
+  bool engine = false;                   ///< rows come by Hopper's copy engine
   bool y_whole = false;                  ///< rows of y begin and end at whole 16 bytes
   int positions = kWeightPackPositions;  ///< of a step
   int granules = 0;                      ///< 16-byte pieces of a row of x, without packs

@@ -21,15 +21,13 @@ void launch_straight(const Plan& plan, const Arguments<T>& arguments, const Plai
 
 template <class T>
 void launch_weight(const WeightPlan& plan, const T* x, const T* y, double* partials, cudaStream_t stream) {
-  const auto start = [&](auto kernel, int threads) {
-    launch("conv straight backward_weight", kernel,
-           dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)), threads,
-           plan.shared_bytes, stream, plan, WeightArguments<T>{x, y, partials});
-  };
-  if (plan.packs) return start(weight_packs_kernel<T>, kWeightThreads);
-  if (plan.shared_step == 1) return start(weight_taps_kernel<T, 1>, kTapThreads);
-  if (plan.shared_step == 2) return start(weight_taps_kernel<T, 2>, kTapThreads);
-  start(weight_taps_kernel<T, 0>, kTapThreads);
+  const WeightArguments<T> arguments{x, y, partials};
+  if (!plan.packs)
+    return plan.engine ? launch_weight_engine(plan, arguments, stream)
+                       : launch_weight_taps<T, false>(plan, arguments, stream);
+  launch("conv straight backward_weight", weight_packs_kernel<T>,
+         dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)), kWeightThreads,
+         plan.shared_bytes, stream, plan, arguments);
 }
 
 }  // namespace halo::cuda::conv::straight

@@ -199,6 +199,7 @@ WeightPlan plan_weight(const ConvProblem& problem, int alignment) {
   const GroupProblem& p = plan.problem = small_groups::group_problem(problem, true);
   plan.y_whole = alignment >= 16 && p.result[2] % 8 == 0;
   const DeviceTraits limits = small_groups::device_limits();
+  plan.engine = limits.is_hopper();
   const auto room = static_cast<int64_t>(limits.block_memory) - 1024;
   plan.taps = to_int(problem.taps());
   plan.packs = plan.y_whole && p.kernel[2] == 1 && p.step[2] == 1 && p.origin[2] == 0 && p.source[2] == p.result[2];
@@ -223,10 +224,11 @@ WeightPlan plan_weight(const ConvProblem& problem, int alignment) {
   plan.shared_bytes = static_cast<std::size_t>(stage * stages);
   const int64_t resident = plan.packs && plan.shared_bytes * 2 + 4096 < limits.block_memory ? 2 : 1;
   plan.blocks = std::min<int64_t>(plan.steps, divide_up(limits.multiprocessors * resident, plan.rows_of_blocks));
+  const double of_shared = plan.engine ? 19 : 22;
   // A step's rows into shared memory, and meanwhile the operands of each tap out of it.
   const double step = plan.packs ? static_cast<double>(stage) / 20
                                  : std::max(static_cast<double>(stage) / 18,
-                                            plan.positions * (plan.shared_step != 0 ? 22.0 : 30.0) + 300);
+                                            plan.positions * (plan.shared_step != 0 ? of_shared : of_shared + 8) + 300);
   const double steps = static_cast<double>(plan.steps * plan.rows_of_blocks) / limits.multiprocessors;
   const double partials = static_cast<double>(problem.w_numel() * plan.blocks) * 16 / 1e9;
   plan.predicted_ms = 7e-3 + partials + std::max(problem.bytes(2) / 3.4e9, steps * step / kClocksPerMs);

@@ -7,7 +7,10 @@
 // 2 t + 8 and 2 t + 9 of the depth of two products: sums do not mind, as both operands have the same order.
 #pragma once
 
+#include "../device/grid_order.cuh"
+#include "../launch.h"
 #include "straight_weight.cuh"
+#include "streams_ring.cuh"
 
 namespace halo::cuda::conv::straight {
 
@@ -15,6 +18,9 @@ inline constexpr int kTapColumnTiles = 2, kTapRowTiles = 2;  ///< of a warp, of 
 inline constexpr int kTapWarps = 8, kTapThreads = kTapWarps * 32;
 inline constexpr int kTapSplits = kTapWarps * kTapColumnTiles * 8 / kWeightColumns;  ///< warps that divide a step
 static_assert(kTapSplits == 2 && weight_rows(false) == kTapRowTiles * 16);
+inline constexpr int kTapFillers = 4;  ///< further warps, where the copy engine brings the rows
+/// Threads of a block.
+constexpr int tap_threads(bool engine) { return kTapThreads + (engine ? kTapFillers * 32 : 0); }
 
 /// A tensor from the 16-byte boundary on at or before which it begins.
 template <class T>
@@ -53,12 +59,25 @@ struct Granules {
       }
     }
   }
+  /// Orders granules of one row by the copy engine, those inside of the tensor. By a thread.
+  __device__ __forceinline__ void order_row(uint32_t to, int64_t first, int granules, uint32_t barrier) const {
+    first &= ~int64_t{7};
+    const auto left = static_cast<int>(min(end - first, int64_t{granules} * 8));  // elements
+    const int skipped = first < 0 ? static_cast<int>(-first) : 0, whole = left & ~7;
+    if (whole > skipped) {
+      const uint32_t bytes = static_cast<uint32_t>(whole - skipped) * uint32_t{sizeof(T)};
+      device::barrier_expect_more(barrier, bytes);
+      device::copy_bulk(to + skipped * int{sizeof(T)}, from + first + skipped, bytes, barrier);
+    }
+    // The last granule is not whole inside of the tensor.
+    for (int i = max(whole, skipped); i < left; ++i) static_cast<T*>(__cvta_shared_to_generic(to))[i] = from[first + i];
+  }
 };
 
 /// What all warps know of a step in shared memory.
 struct alignas(16) StepHead {
   int column;          ///< of x that the first tap reads first
-  int left;            ///< positions to the end of the row of y
+  int left;            ///< positions to the end of the row of y; 0 where there is no row of x
   int x_lead, y_lead;  ///< elements of a block's first row behind whole 16 bytes
 };
 
@@ -73,7 +92,7 @@ __device__ __forceinline__ void copy_step(const WeightBlock<T, false>& block, co
   bool exists;
   const int64_t x = block.first_of(s, 0, exists) + of_x.begin, y = block.first_of_y(s, 0) + of_y.begin;
   if (threadIdx.x == 0)
-    head = {s.q * p.step[2] + p.origin[2] + block.width_tap, p.result[2] - s.q, static_cast<int>(x & 7),
+    head = {s.q * p.step[2] + p.origin[2] + block.width_tap, exists ? p.result[2] - s.q : 0, static_cast<int>(x & 7),
             static_cast<int>(y & 7)};
   const auto rows_left = [&](int rows) { return (rows - warp + kTapWarps - 1) / kTapWarps; };
   const int64_t x_plane = p.source_rows.plane_pitch, y_plane = p.result_rows.plane_pitch;
@@ -84,6 +103,37 @@ __device__ __forceinline__ void copy_step(const WeightBlock<T, false>& block, co
   of_y.template copy_rows<block.kRows / kTapWarps>(to, kTapWarps * plan.y_pitch, y + warp * y_plane,
                                                    kTapWarps * y_plane, plan.positions / 8 + (plan.y_whole ? 0 : 1),
                                                    rows_left(p.result_channels - block.row));
+}
+
+/// By kTapFillers warps: the same of all steps, a lane a row at a time.
+template <class T>
+__device__ __forceinline__ void stream_steps(const WeightBlock<T, false>& block, const Granules<T>& of_x,
+                                             const Granules<T>& of_y, uint32_t shared, StepHead* heads,
+                                             streams::Ring ring, int filler, int lane) {
+  constexpr int kRows = (kWeightColumns + block.kRows) / kTapFillers;
+  const WeightPlan& plan = block.plan;
+  const small_groups::GroupProblem& p = plan.problem;
+  const int y_granules = plan.positions / 8 + (plan.y_whole ? 0 : 1);
+  for (int64_t index = blockIdx.x; index < plan.steps; index += gridDim.x) {
+    const auto s = block.step_of(index);
+    bool exists;
+    const int64_t x = block.first_of(s, 0, exists) + of_x.begin, y = block.first_of_y(s, 0) + of_y.begin;
+    ring.wait_released();
+    if (filler == 0 && lane == 0)
+      heads[ring.slot()] = {s.q * p.step[2] + p.origin[2] + block.width_tap, exists ? p.result[2] - s.q : 0,
+                            static_cast<int>(x & 7), static_cast<int>(y & 7)};
+    const uint32_t to = shared + static_cast<uint32_t>(ring.slot() * plan.stage_bytes);
+    for (int row = filler * kRows + lane; row < (filler + 1) * kRows; row += 32) {
+      const int result = row - kWeightColumns;
+      if (result < 0 && exists && row < p.source_channels - block.channel)
+        of_x.order_row(to + row * plan.x_pitch, x + row * p.source_rows.plane_pitch, plan.granules, ring.copied());
+      if (result >= 0 && exists && result < p.result_channels - block.row)
+        of_y.order_row(to + kWeightColumns * plan.x_pitch + result * plan.y_pitch,
+                       y + result * p.result_rows.plane_pitch, y_granules, ring.copied());
+    }
+    ring.fill(lane);
+    ring.advance();
+  }
 }
 
 /// Every step-th element from `from` on. With `Edge`, those outside of a row count as zeros: `column` is that of the
@@ -176,9 +226,9 @@ __device__ __forceinline__ void multiply_run(const WeightPlan& plan, TapSums& su
   }
 }
 
-/// Step: of positions and taps alike, or 0.
-template <class T, int Step>
-__global__ void __launch_bounds__(kTapThreads, 1)
+/// Step: of positions and taps alike, or 0. Engine: the copy engine brings the rows, ordered by further warps.
+template <class T, int Step, bool Engine>
+__global__ void __launch_bounds__(tap_threads(Engine), 1)
     weight_taps_kernel(const __grid_constant__ WeightPlan plan, const __grid_constant__ WeightArguments<T> arguments) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ StepHead heads[kTapStages];
@@ -198,6 +248,15 @@ __global__ void __launch_bounds__(kTapThreads, 1)
   // x comes first: a window of taps that do not exist ends in y.
   const int x_lane = (warp_column + g) * plan.x_pitch, y_lane = kWeightColumns * plan.x_pitch + g * plan.y_pitch;
 
+  __shared__ streams::Ring::Barriers barriers;
+  streams::Ring ring(barriers, kTapStages);
+  if constexpr (Engine) {
+    if (threadIdx.x == 0) ring.init(kTapWarps, kTapFillers);
+    __syncthreads();
+    device::release_next_grid();
+    if (warp >= kTapWarps) return stream_steps(block, of_x, of_y, base, heads, ring, warp - kTapWarps, lane);
+  }
+
   TapSums sums{}, totals{};
   constexpr int kSums = sizeof(sums) / sizeof(float);
   int64_t fetched = blockIdx.x;
@@ -208,14 +267,20 @@ __global__ void __launch_bounds__(kTapThreads, 1)
     device::copy_async_commit();
     fetched += gridDim.x;
   };
-  for (int i = 0; i + 1 < kTapStages; ++i) fetch(i);
+  if constexpr (!Engine) {
+    for (int i = 0; i + 1 < kTapStages; ++i) fetch(i);
+  }
   const auto x_behind = static_cast<int>((g * p.source_rows.plane_pitch) & 7);  // rows g and g + 8 begin alike
   const auto y_behind = static_cast<int>((g * p.result_rows.plane_pitch) & 7);
   int slot = 0, count = 0;
   for (int64_t index = blockIdx.x; index < plan.steps; index += gridDim.x) {
-    device::copy_async_wait<kTapStages - 2>();
-    __syncthreads();  // the stage has arrived, and everybody is done with the one before
-    fetch((slot + kTapStages - 1) % kTapStages);
+    if constexpr (Engine) {
+      ring.wait_copied();
+    } else {
+      device::copy_async_wait<kTapStages - 2>();
+      __syncthreads();  // the stage has arrived, and everybody is done with the one before
+      fetch((slot + kTapStages - 1) % kTapStages);
+    }
     const unsigned char* const stage = shared + slot * plan.stage_bytes;
     const StepHead head = heads[slot];
     slot = (slot + 1) % kTapStages;
@@ -224,7 +289,7 @@ __global__ void __launch_bounds__(kTapThreads, 1)
     const unsigned char* const x_row = stage + x_lane + ((head.x_lead + x_behind) & 7) * 2;
     const unsigned char* const y_row = stage + y_lane + ((head.y_lead + y_behind) & 7) * 2;
 #pragma unroll 1
-    for (int run = split; run < runs; run += kTapSplits) {
+    for (int run = head.left != 0 ? split : runs; run < runs; run += kTapSplits) {
       const int position = run * 32 + 8 * t, first = position * (Step != 0 ? Step : p.step[2]);
       const unsigned char *const x = x_row + first * 2, *const y = y_row + position * 2;
       if (edge) {
@@ -232,6 +297,10 @@ __global__ void __launch_bounds__(kTapThreads, 1)
       } else {
         multiply_run<T, false, Step>(plan, sums, y, x, tap_at, 0, head.left - position);
       }
+    }
+    if constexpr (Engine) {
+      ring.release(lane);
+      ring.advance();
     }
     // The tensor core rounds its sums toward zero: not too many of them.
     if (++count % kWeightFlush == 0 || index + gridDim.x >= plan.steps) {
@@ -243,14 +312,14 @@ __global__ void __launch_bounds__(kTapThreads, 1)
     }
   }
   device::copy_async_wait_all();
-  __syncthreads();
+  device::barrier_sync(1, kTapThreads);
   // What the second warp of a pair has, [pair][sum][lane].
   float* const other = reinterpret_cast<float*>(shared) + warp / kTapSplits * kSums * 32 + lane;
   if (split != 0) {
 #pragma unroll
     for (int i = 0; i < kSums; ++i) other[i * 32] = (&totals[0][0][0][0])[i];
   }
-  __syncthreads();
+  device::barrier_sync(1, kTapThreads);
   if (split != 0) return;
 #pragma unroll
   for (int tap = 0; tap < kWeightTaps; ++tap) {
@@ -271,5 +340,21 @@ __global__ void __launch_bounds__(kTapThreads, 1)
     }
   }
 }
+
+template <class T, bool Engine>
+void launch_weight_taps(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream) {
+  const auto start = [&](auto kernel) {
+    launch("conv straight backward_weight", kernel,
+           dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)), tap_threads(Engine),
+           plan.shared_bytes, stream, plan, arguments);
+  };
+  if (plan.shared_step == 1) return start(weight_taps_kernel<T, 1, Engine>);
+  if (plan.shared_step == 2) return start(weight_taps_kernel<T, 2, Engine>);
+  start(weight_taps_kernel<T, 0, Engine>);
+}
+
+/// Of straight_weight_engine.cu.
+template <class T>
+void launch_weight_engine(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream);
 
 }  // namespace halo::cuda::conv::straight
