@@ -27,6 +27,10 @@ struct Shape {
   /// Tiles of 16 positions that a warp has, as registers allow, and warps that multiply.
   constexpr int tiles() const { return live > 2 ? 2 : taps <= 3 && chunks == 1 ? 4 : 3; }
   constexpr int users() const { return tiles() == 3 ? 12 : 11; }
+  /// Whether a lane's positions are neighbours, so that taps a step apart share what they read.
+  constexpr bool windows(int element_size) const { return element_size == 4 && taps > 2 * step; }
+  /// Positions from one lane g to the next.
+  constexpr int lane_apart(int element_size) const { return windows(element_size) ? 2 * tiles() : 1; }
   /// Of a row and chunk.
   constexpr int products(int element_size) const { return element_size == 4 ? taps : taps / 2 + 1; }
 };

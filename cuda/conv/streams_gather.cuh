@@ -2,13 +2,12 @@
 //
 // A warp owns some tiles of 16 neighbouring positions of one height, by 8 result channels, in all depths that are live:
 // a unit is multiplied by the taps of each. Operand A of the tensor cores is gathered from the unit's rows, 16
-// positions of 8 channels under one tap of the width (half types: under two); B is the weight.
+// positions of 8 channels under one tap of the width (half types: under two); B is the weight. Where float32 has many
+// taps, a lane's positions are neighbours, and taps a step apart share what is loaded and split (windows).
 #pragma once
 
-#include "../device/mma.cuh"
 #include "plain_sum.cuh"
-#include "small_groups_tile.cuh"
-#include "streams_ring.cuh"
+#include "streams_products.cuh"
 
 namespace halo::cuda::conv::streams {
 
@@ -19,29 +18,6 @@ struct Arguments {
   const T* bias;  ///< or null
   T* result;
 };
-
-/// What is known when the kernel is compiled. A product is 16 positions of eight channels under one tap of the width,
-/// half types under two.
-template <class T, int Index>
-struct Compiled {
-  using Type = T;
-  static constexpr Shape kShape = kShapes[Index];
-  static constexpr int kStep = kShape.step, kChunks = kShape.chunks, kLive = kShape.live, kTiles = kShape.tiles();
-  static constexpr int kProducts = kShape.products(sizeof(T)), kTaps = sizeof(T) == 2 ? 2 : 1;
-  static constexpr int kThreads = 32 * (kShape.users() + 1);
-  static constexpr int kEight = 8 * kStep * static_cast<int>(sizeof(T));  ///< bytes of x in 8 positions
-};
-
-/// f(integral_constant<int, i>) for i from 0 to N - 1.
-template <int N, class F>
-__device__ __forceinline__ void unroll(const F& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>) { (f(std::integral_constant<int, I>{}), ...); }
-  (std::make_integer_sequence<int, N>{});
-}
-
-/// Words of a lane's weights of a product.
-template <class T>
-inline constexpr int kWeightWords = sizeof(T) == 4 ? 4 : 2;
 
 /// Channel of number `half` of a lane's operands.
 __device__ __forceinline__ int lane_channel(const ChannelMap& map, int t, int half, int chunk) {
@@ -70,126 +46,6 @@ __device__ void prepare(const Plan& p, const T* weight, int results, uint32_t* t
       const auto word = [&](int half) { return value(half, first).bits | uint32_t{value(half, first + 1).bits} << 16; };
       *reinterpret_cast<uint2*>(to + i * 2) = uint2{word(0), word(1)};
     }
-  }
-}
-
-/// A lane's operands of one channel in a row: offset from `slots`, of half types that of the word that holds the first;
-/// and which bytes of two words are two neighbouring columns.
-struct Start {
-  int offset = 0;
-  uint32_t bytes = 0;
-};
-
-template <class T>
-__device__ __forceinline__ Start start_at(int offset) {
-  if constexpr (sizeof(T) == 4) return {offset, 0};
-  return {offset & ~3, (offset & 2) != 0 ? 0x5432u : 0x3210u};
-}
-
-/// Operand A of a warp's tiles, of the channels of `starts`, `further` bytes behind those. Half types: two neighbouring
-/// columns a word, from the two words that hold them. `Last`: the second has no weight, any that is as finite stands
-/// for it.
-template <class C, bool Last>
-__device__ __forceinline__ void load_words(uint32_t (&a)[C::kTiles][4], const unsigned char* slots,
-                                           const Start (&starts)[2], int further) {
-#pragma unroll
-  for (int i = 0; i < 4 * C::kTiles; ++i) {
-    const Start& start = starts[i % 4 / 2];
-    const auto* const words =
-        reinterpret_cast<const uint32_t*>(slots + start.offset + further + (i / 4 * 2 + i % 2) * C::kEight);
-    if constexpr (sizeof(typename C::Type) == 4) {
-      a[i / 4][i % 4] = words[0];
-    } else {
-      a[i / 4][i % 4] = __byte_perm(words[0], words[Last ? 0 : 1], start.bytes);
-    }
-  }
-}
-
-/// part[l] += a * weights[l], or = where First, for the live depths l, whose weights are `apart` bytes apart.
-template <class T, bool First, int Count, int kTiles, int kLive>
-__device__ __forceinline__ void multiply(float (&part)[kLive][kTiles][4], const uint32_t (&a)[kTiles][4],
-                                         const unsigned char* weights, int apart) {
-  if constexpr (sizeof(T) == 4) {
-    small_groups::Operand<4, true> rows[kTiles];
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) rows[i / 4].set(i % 4, __uint_as_float(a[i / 4][i % 4]));
-#pragma unroll
-    for (int l = 0; l < Count; ++l) {
-      const uint4 words = *reinterpret_cast<const uint4*>(weights + l * apart);
-      const uint32_t high[2] = {words.x, words.y}, low[2] = {words.z, words.w};
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) small_groups::multiply_add<First>(part[l][j], rows[j].low, high);
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) small_groups::multiply_add(part[l][j], rows[j].high, low);
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) small_groups::multiply_add(part[l][j], rows[j].high, high);
-    }
-  } else {
-#pragma unroll
-    for (int l = 0; l < Count; ++l) {
-      const uint2 words = *reinterpret_cast<const uint2*>(weights + l * apart);
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) device::multiply_halves<T>(part[l][j], a[j], {words.x, words.y});
-    }
-  }
-}
-
-/// Which halves of a warp's tiles, 8 positions each, may read columns that do not exist.
-enum class Edges { Outer, All };
-
-/// Zeros for what lies in columns that do not exist; `column` is that of a lane's first position, under the product's
-/// first tap.
-template <class C, Edges Where>
-__device__ __forceinline__ void mask_columns(uint32_t (&a)[C::kTiles][4], int column, unsigned width) {
-#pragma unroll
-  for (int j = 0; j < 2 * C::kTiles; ++j) {
-    if (Where == Edges::Outer && j != 0 && j != 2 * C::kTiles - 1) continue;
-    const auto at = static_cast<unsigned>(column + j * 8 * C::kStep);
-    uint32_t mask = at < width ? 0xffffffffu : 0;
-    if constexpr (C::kTaps == 2) mask = (mask & 0xffffu) | (at + 1 < width ? 0xffff0000u : 0);
-    a[j / 2][j % 2] &= mask;
-    a[j / 2][j % 2 + 2] &= mask;
-  }
-}
-
-/// Adds the products of a unit's rows in the first `Count` live depths. `from`: offsets from `slots` of the lane's
-/// first operands in the first row of the run; `column`: of x, of those.
-template <class C, int Count, Edges Where>
-__device__ __forceinline__ void add_rows(const Plan& p, const Item& item, int column, int h, const unsigned char* slots,
-                                         const int (&from)[C::kChunks][2], const unsigned char* weights, int live_bytes,
-                                         float (&sums)[C::kLive][C::kTiles][4]) {
-  using T = typename C::Type;
-  constexpr int kSize = static_cast<int>(sizeof(T)), kTiles = C::kTiles, kAll = C::kProducts * C::kChunks;
-  constexpr int kProductBytes = 32 * 4 * kWeightWords<T>;
-#pragma unroll 1
-  for (int k = 0; k < p.height.kernel; ++k, weights += kAll * kProductBytes) {
-    const int row = h * p.height.step + p.height.origin + k * p.height.apart;
-    if (static_cast<unsigned>(row) >= static_cast<unsigned>(p.height.source)) continue;
-    Start starts[C::kChunks][2];
-#pragma unroll
-    for (int i = 0; i < 2 * C::kChunks; ++i)
-      starts[i / 2][i % 2] = start_at<T>(from[i / 2][i % 2] + (row - item.row) * p.width.source * kSize);
-    float part[Count][kTiles][4];  // of two products of float32, as the tensor cores round coarsely
-    unroll<kAll>([&]<int I>(std::integral_constant<int, I>) {
-      constexpr int kChunk = I % C::kChunks, kTap = I / C::kChunks * C::kTaps;
-      constexpr bool kLast = I / C::kChunks == C::kProducts - 1;
-      uint32_t a[kTiles][4];
-      load_words<C, kLast>(a, slots, starts[kChunk], kTap * kSize);
-      mask_columns<C, Where>(a, column + kTap, static_cast<unsigned>(p.width.source));
-      const unsigned char* const own = weights + I * kProductBytes;
-      if constexpr (kSize == 2) {
-        multiply<T, false, Count>(sums, a, own, live_bytes);
-      } else {
-        multiply<T, I % 2 == 0, Count>(part, a, own, live_bytes);
-        if constexpr (I % 2 == 1 || I == kAll - 1) {
-#pragma unroll
-          for (int l = 0; l < Count; ++l) {
-#pragma unroll
-            for (int i = 0; i < 4 * kTiles; ++i) sums[l][i / 4][i % 4] += part[l][i / 4][i % 4];
-          }
-        }
-      }
-    });
   }
 }
 
@@ -239,12 +95,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
 
   const int g = lane / 4, t = lane % 4, own_height = warp / p.row_warps;
-  // The last warp of a row ends where the row does: it may have positions that others have too, or none before its own.
+  // The last warp of a row ends where the row does: it may have positions that others have too, or none before its
+  // own.
   const int first_position = min(warp % p.row_warps * (kTiles * 16), p.width.result - kTiles * 16);
-  const int position = first_position + g, column = position * p.width.step + p.width.origin;
+  const int position = first_position + g * C::kLaneApart, column = position * p.width.step + p.width.origin;
   constexpr int kEight = 8 * C::kStep, kReach = C::kProducts * C::kTaps - 1;
-  const bool outer =
-      __all_sync(0xffffffffu, column + kEight >= 0 && column + (2 * kTiles - 2) * kEight + kReach < p.width.source);
+  const bool outer = __all_sync(
+      0xffffffffu, C::kWindows ? column + C::kEdge >= 0 && column + C::kWindow - C::kEdge <= p.width.source
+                               : column + kEight >= 0 && column + (2 * kTiles - 2) * kEight + kReach < p.width.source);
   int channel[kChunks][2], place[kChunks][2];
 #pragma unroll
   for (int i = 0; i < 2 * kChunks; ++i) {
@@ -279,7 +137,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       if (active && d >= item.d && d < item.d + item.depths) {
 #pragma unroll
         for (int i = 0; i < 4 * kTiles; ++i) {
-          const int at = i / 2 * 8;
+          const int at = C::position(i / 2);
           const bool exists = static_cast<unsigned>(position + at) < static_cast<unsigned>(p.width.result);
           if (!exists || 2 * t + i % 2 >= results) continue;
           const float sum = sums[kLive - 1][i / 4][i % 4];

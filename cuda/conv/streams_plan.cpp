@@ -25,14 +25,14 @@ Axis axis_of(const GroupProblem& g, int i) {
   return {g.source[i], g.result[i], g.kernel[i], g.step[i], apart, g.origin[i]};
 }
 
-/// Passes over shared memory of a load of operand A: 8 positions of 4 channels.
-int passes(const ChannelMap& map, int step, int64_t plane_bytes, int size) {
+/// Passes over shared memory of a load of operand A: 8 positions, `apart` elements from each other, of 4 channels.
+int passes(const ChannelMap& map, int apart, int64_t plane_bytes, int size) {
   std::set<int64_t> words;
   int count[kBanks / 4] = {}, most = 0;
   for (int lane = 0; lane < 32; ++lane) {
     const int channel = lane % 2 * map.odd + lane % 4 / 2 * map.high;
     const int64_t at = channel % 4 * map.pitch + channel / 4 * map.quad_pitch + channel * plane_bytes % kGranule +
-                       int64_t{lane / 4} * step * size;
+                       int64_t{lane / 4} * apart * size;
     if (words.insert(at / 4).second) most = std::max(most, ++count[at / 4 % (kBanks / 4)]);
   }
   return most;
@@ -45,6 +45,7 @@ ChannelMap choose_map(const Plan& plan, int size) {
   constexpr int kApart = 1 << 16;  // channels do not overlap
   ChannelMap best;
   int fewest = 33;
+  const int apart = kShapes[plan.shape].lane_apart(size) * plan.width.step;
   for (const ChannelMap& candidate : kMaps) {
     if (candidate.chunk == 2 && plan.channels <= 8) continue;
     for (int bank = 0; bank < kBanks; bank += kGranule) {
@@ -52,7 +53,7 @@ ChannelMap choose_map(const Plan& plan, int size) {
         ChannelMap map = candidate;
         map.pitch = kApart + bank;
         map.quad_pitch = 8 * kApart + quad;
-        const int count = passes(map, plan.width.step, plane_bytes, size);
+        const int count = passes(map, apart, plane_bytes, size);
         if (count < fewest) fewest = count, best = map;
       }
     }
@@ -157,8 +158,11 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
                             std::max(1.0, static_cast<double>(owners) / limits.multiprocessors);
       const double units = (plan.depths - 1) * plan.phases + plan.depth.kernel;
       const double copy = static_cast<double>(plan.channels * row_bytes) / kBytesPerClock;
-      const double product = std::max(size == 4 ? 260.0 : 220.0, (size == 4 ? 38.0 : 27.0) * tiles * plan.depth.kernel /
-                                                                     plan.phases * double(divide_up(plan.users, 4)));
+      const double product = std::max(size == 4 ? 260.0 : 220.0, (shape.windows(size) ? 33.0
+                                                                  : size == 4         ? 38.0
+                                                                                      : 27.0) *
+                                                                     tiles * plan.depth.kernel / plan.phases *
+                                                                     double(divide_up(plan.users, 4)));
       const double work = 600 + plan.height.kernel * of_row * product;
       const double cycles = rounds * (units * std::max(copy, work) + 3000) + 8000;
       plan.predicted_ms = cycles / kClocksPerMs;

@@ -91,6 +91,11 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({2, 16, 9, 184}, 24, 2, {4, 3}, {.stride = {3, 2}, .padding = {1, 1}}),
       problem({2, 12, 10, 367}, 15, 3, {3, 6}, {.stride = {2, 4}, .padding = {0, 2}, .padding_after = {1, 3}}),
       problem({2, 16, 13, 44}, 16, 2, {5, 3}, {.stride = {2, 1}, .padding = {2, 1}}),
+      // Five to seven taps of stride 2: several warps a row, more padding than a window's edge, two chunks of channels,
+      // rows shorter than a warp's.
+      problem({2, 16, 7, 21, 203}, 14, 2, {3, 3, 7}, {.stride = {1, 2, 2}, .padding = {1, 1, 5}}),
+      problem({3, 30, 19, 131}, 16, 2, {5, 5}, {.stride = {2, 2}, .padding = {2, 2}}),
+      problem({2, 12, 5, 9, 30}, 10, 2, {3, 3, 6}, {.stride = {2, 2, 2}, .padding = {1, 1, 3}}),
       // Few taps in several items of a row: those of stride 4 once began at half of 16 bytes of the source.
       problem({3, 16, 4092}, 16, 1, {2}, {.stride = {4}, .padding = {2}, .padding_after = {1}, .dilation = {2}}),
       // Rows without taps between rows with them: several items a block, each from another boundary; items that begin
