@@ -115,7 +115,7 @@ __device__ __forceinline__ void march_columns(const unsigned char* source, int m
 }
 
 template <class T, int March, int Inner, int Width>
-__global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner * Width>)
+__global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<March * Inner * Width>)
     depthwise_march(const __grid_constant__ MarchParams<T> p) {
   constexpr int kTaps = March * Inner * Width;
   extern __shared__ __align__(kBoxLine) unsigned char memory[];
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner *
   const MarchTile tile = march_tile(g, blockIdx.x);
   const auto place = source_place<T>(p, g, tile);
   unsigned char* const shared = box_begin(memory, g, place);
-  copy.start(shared, box, g.source.rows, place);
+  copy.start(shared, box, g.source.rows, place, true);
   copy.arrive();
 
   float taps[kTaps];

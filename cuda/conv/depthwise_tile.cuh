@@ -115,10 +115,10 @@ __device__ __forceinline__ int march_rows(const MarchGeometry& g, const MarchTil
 }
 
 /// Blocks of a multiprocessor that the registers must leave room for.
-template <class T, int Taps>
-inline constexpr int kMarchBlocks = Taps > 30                           ? 2
-                                    : Taps > (sizeof(T) == 4 ? 21 : 20) ? 3
-                                                                        : 4;
+template <int Taps>
+inline constexpr int kMarchBlocks = Taps > 30   ? 2
+                                    : Taps > 20 ? 3
+                                                : 4;
 
 /// Steps that are unrolled: a multiple of the rows that partial results stay in reach.
 template <int March>

@@ -58,7 +58,7 @@ __device__ __forceinline__ void march_weight(const unsigned char* x, int x_pitch
 }
 
 template <class T, int March, int Inner, int Width>
-__global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<T, March * Inner * Width>)
+__global__ void __launch_bounds__(kMarchThreads, kMarchBlocks<March * Inner * Width>)
     depthwise_weight(const __grid_constant__ MarchWeightParams<T> p) {
   constexpr int kTaps = March * Inner * Width;
   extern __shared__ __align__(kBoxLine) unsigned char memory[];
