@@ -88,37 +88,64 @@ struct Converter : Loader {
       for (int channel = thread & (lanes - 1); channel < block.channels; channel += lanes) {
         const int begin = shift(m, first + channel, flat, p.gathered_shift), end = g.line_words - begin;
         const uint32_t to = stored + (m.channel_word(channel) + begin) * 4;
-        if (first + channel >= m.tail()) {
-          const float* from = p.gathered + (first + channel) * m.plane + flat;
-          for (int w = 0; w < end; ++w) {
-            const bool valid = inside && x0 + w >= 0 && x0 + w < g.extent[2];
-            store_shared(to + w * 4, valid ? __float_as_uint(from[w]) : 0);
-          }
-        } else {
-          for (int w = 0; w < min(left, end); ++w) store_shared(to + w * 4, 0);
-          for (int w = right; w < end; ++w) store_shared(to + w * 4, 0);
-        }
+        for (int w = 0; w < min(left, end); ++w) store_shared(to + w * 4, 0);
+        for (int w = right; w < end; ++w) store_shared(to + w * 4, 0);
       }
+    }
+    const int tail = max(0, static_cast<int>(m.tail()) - first);  // the first of the block's channels
+    copy_words(fresh * g.planes, block.channels - tail, g.line_words, [&](int row, int channel, int word) {
+      const int line = g.lines - fresh + row / g.planes, plane = row % g.planes;
+      int flat;
+      const bool inside = gathered_line(at, plane, line, flat);
+      channel += tail;
+      const int begin = shift(m, first + channel, flat, p.gathered_shift), x = x0 + word;
+      const uint32_t stored = shared.gathered() + (wrapped(first_line + line) * g.planes + plane) * g.line_pitch * 4;
+      return Word{
+          begin + word < g.line_words ? stored + (m.channel_word(channel) + begin + word) * 4 : 0,
+          inside && x >= 0 && x < g.extent[2] ? p.gathered + (first + channel) * m.plane + flat + word : nullptr};
+    });
+  }
+
+  /// Where a word goes in shared memory, 0 where nowhere, and whence; else it is a zero.
+  struct Word {
+    uint32_t to;
+    const float* from;
+  };
+  /// By all threads of the stage: several on their way at once, as each takes as long as a stage should.
+  template <class F>
+  __device__ __forceinline__ void copy_words(int rows, int channels, int words, const F& find) const {
+    constexpr int kBatch = 8;
+    const int row_words = channels * words;
+    for (int first = thread; first < rows * row_words; first += threads * kBatch) {
+      Word word[kBatch];
+      uint32_t value[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const int i = first + j * threads;
+        word[j] = i < rows * row_words ? find(i / row_words, i % row_words / words, i % words) : Word{0, nullptr};
+        value[j] = word[j].from != nullptr ? __float_as_uint(*word[j].from) : 0;
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j)
+        if (word[j].to != 0) store_shared(word[j].to, value[j]);
     }
   }
 
   __device__ __forceinline__ void patch_streamed(int raw_slot) const {
     const PlaneMatrix& m = g.streamed;
     if (first_streamed(at) + channels <= m.tail()) return;
-    const int w0 = at.column_block * g.row_steps * 8;
-    for (int i = thread; i < g.raw_lines() * channels; i += threads) {
-      const int row = i / channels, channel = i - row * channels;
-      const int64_t source = first_streamed(at) + channel;
-      if (source < m.tail()) continue;
+    const int w0 = at.column_block * g.row_steps * 8, first = first_streamed(at);
+    const int tail = max(0, static_cast<int>(m.tail()) - first);  // the first of the block's channels
+    copy_words(g.raw_lines(), channels - tail, m.box_words, [&](int row, int channel, int word) {
+      channel += tail;
+      const int64_t source = first + channel;
       int flat;
       const bool inside = streamed_line(at, row / g.fold_taps, row % g.fold_taps, flat);
-      const int begin = shift(m, static_cast<int>(source), flat, p.streamed_shift);
+      const int begin = shift(m, first + channel, flat, p.streamed_shift);
       const uint32_t to = shared.raw(raw_slot) + (row * m.period * m.box_pitch + m.channel_word(channel) + begin) * 4;
-      for (int w = 0; w < m.box_words - begin; ++w) {
-        const bool valid = inside && w0 + w < g.streamed_extent[2];
-        store_shared(to + w * 4, valid ? __float_as_uint(p.streamed[source * m.plane + flat + w]) : 0);
-      }
-    }
+      return Word{begin + word < m.box_words ? to + word * 4 : 0,
+                  inside && w0 + word < g.streamed_extent[2] ? p.streamed + source * m.plane + flat + word : nullptr};
+    });
     // What is written here, other threads convert.
     if (g.turns) {
       __syncwarp();
