@@ -3,7 +3,7 @@
 // Limits: compute capability 9.0; at most 4 source channels a group, 16 to 64 result channels; stride 1; one tap of
 // depth without padding, at most 3 neighbouring rows of taps, 12 taps (weight gradients: 32 weights of a result
 // channel); taps of a row reach at most kReach columns; source rows of which four fit in shared memory. Any width and
-// alignment; weight gradients: rows of whole pieces of four elements on both sides.
+// alignment.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@
 #include "algorithms.h"
 #include "few_images.h"
 #include "few_sources_gather.cuh"
-#include "few_sources_weight.cuh"
+#include "few_sources_weight_runs.cuh"
 #include "ordered_sum.cuh"
 
 namespace halo::cuda::conv {
@@ -67,11 +67,15 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
                     g.kernel[1] * g.kernel[2] <= kMostTaps && reach(2) <= kReach;
   const int weights = g.kernel[1] * g.kernel[2] * g.source_channels;
   const bool pieces = config.alignment >= (half ? 8 : 16) && g.source[2] % 4 == 0 && g.result[2] % 4 == 0;
-  if (!fits || (of_weights && (weights > kMostWeights || !pieces))) return plan;
+  if (!fits || (of_weights && weights > kMostWeights)) return plan;
   describe_images(g, plan);
+  plan.source_elements = g.source_rows.elements;
+  plan.result_elements = g.result_rows.elements;
+  plan.in_pieces = pieces;
   plan.whole = pieces && config.alignment >= 16 && plan.result_plane % 8 == 0 && plan.result_slice % 8 == 0;
   plan.lead = (plan.first_column % 4 + 4) % 4;
   plan.tap_rows = reach(1) + 1;
+  plan.reach = reach(2);
   for (int h = 0; h < g.kernel[1]; ++h) {
     for (int w = 0; w < g.kernel[2]; ++w, ++plan.taps) {
       plan.tap[plan.taps] = g.taps[1].tap[0][h] * g.tap_pitch[1] + g.taps[2].tap[0][w];
@@ -79,7 +83,7 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
       plan.column[plan.taps] = g.taps[2].offset[0][w];
     }
   }
-  plan.pitch = (plan.lead + plan.result_width + reach(2) + 7) / 8 * 8;
+  plan.pitch = (plan.lead + plan.result_width + plan.reach + 7) / 8 * 8;
   plan.pieces = FastDivide(static_cast<uint32_t>(plan.pitch / 4));
   plan.in_row = FastDivide(static_cast<uint32_t>(plan.result_width));
   constexpr double kClocksPerMs = 1.755e6;
@@ -90,18 +94,19 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
     const bool fits_memory = shared_bytes(plan) + 1024 <= device_traits().block_memory;
     return fits_memory && plan.images * plan.sets * plan.strips < int64_t{1} << 31 ? plan : Plan{};
   }
-  constexpr int64_t kMostSteps = 400;  // of a block: longer sums pass the error bound
-  const int columns = (plan.result_width + kStep - 1) / kStep;
+  const int step = pieces ? kStep : runs_step(size_of(config.dtype));
+  const int columns = (plan.result_width + step - 1) / step;
+  const int64_t most_steps = 400 * kStep / step;  // of a block: longer sums pass the error bound
   plan.columns = FastDivide(static_cast<uint32_t>(columns));
   plan.rows = FastDivide(static_cast<uint32_t>(plan.result_rows));
   plan.depths = FastDivide(static_cast<uint32_t>(plan.depth));
   plan.steps = g.batch * plan.depth * plan.result_rows * columns;
   if (plan.steps >= int64_t{1} << 31 || plan.groups > 65535) return {};
   const int64_t wave = std::max<int64_t>(1, device_traits().multiprocessors / plan.groups);
-  const int64_t waves = (plan.steps + wave * kMostSteps - 1) / (wave * kMostSteps);
+  const int64_t waves = (plan.steps + wave * most_steps - 1) / (wave * most_steps);
   plan.splits = static_cast<int>(std::min(plan.steps, wave * waves));
   if (static_cast<std::size_t>(problem.w_numel() * plan.splits) * sizeof(double) > kWorkspaceCap) return {};
-  const double clocks = half ? 1200 : 2200;  // of a stage
+  const double clocks = pieces ? (half ? 1200 : 2200) : half ? 3900 : 2700;  // of a stage
   plan.predicted_ms = 9e-3 + double(plan.steps) * plan.groups / device_traits().multiprocessors * clocks / kClocksPerMs;
   return plan;
 }
@@ -120,11 +125,15 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
 template <class T, bool Split>
 void run_weight(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
   const Plan plan = make_plan(problem, config);
-  launch("conv few sources backward_weight", weight_kernel<T, Split>,
-         dim3(static_cast<unsigned>(plan.splits), static_cast<unsigned>(plan.groups)), kWeightThreads,
-         std::size_t{Stage<T>::kStages} * Stage<T>::kBytes, stream, plan,
-         WeightArguments<T>{static_cast<const T*>(operands.x), static_cast<const T*>(operands.y),
-                            static_cast<double*>(operands.workspace)});
+  const auto start = [&](auto kernel, int shared_bytes) {
+    launch("conv few sources backward_weight", kernel,
+           dim3(static_cast<unsigned>(plan.splits), static_cast<unsigned>(plan.groups)), kWeightThreads,
+           static_cast<std::size_t>(shared_bytes), stream, plan,
+           WeightArguments<T>{static_cast<const T*>(operands.x), static_cast<const T*>(operands.y),
+                              static_cast<double*>(operands.workspace)});
+  };
+  plan.in_pieces ? start(weight_kernel<T, Split>, Stage<T>::kStages * Stage<T>::kBytes)
+                 : start(weight_runs_kernel<T, Split>, RunsStage<T>::kAllBytes);
   ordered_sum<T>(problem, operands, plan.splits, stream);
 }
 

@@ -1,4 +1,5 @@
-// Weight gradients where x has few channels: sums over positions of (result channel) times (tap, channel of x).
+// Weight gradients where x has few channels: sums over positions of (result channel) times (tap, channel of x). Here of
+// rows of whole pieces of four elements; few_sources_weight_runs.cuh has those of any others.
 //
 // A stage is kStep neighbouring positions of one row: those of all result channels of y, and the rows of x that their
 // taps read. Each warp multiplies its share of the positions and keeps sums of all weights, which the block adds up at
@@ -156,13 +157,42 @@ __device__ __forceinline__ void multiply_stage(WeightSums& part, const T* stage,
   }
 }
 
+/// Adds up the sums of all warps; `all`: shared memory, [warp][row][column].
+template <class T>
+__device__ __forceinline__ void store_sums(const Plan& plan, const WeightArguments<T>& arguments,
+                                           const WeightSums& sums, float* all, int warp, int lane) {
+  const int g = lane / 4, t = lane % 4, weights = plan.taps * plan.channels;
+  __syncthreads();
+  constexpr int kColumns = kColumnTiles * 8, kEach = kMostResults * kColumns;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        all[warp * kEach + (m * 16 + i / 2 * 8 + g) * kColumns + n * 8 + 2 * t + i % 2] = sums[m][n][i];
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < plan.results * kColumns; i += kWeightThreads) {
+    const int column = i % kColumns, row = i / kColumns;
+    if (column >= weights) continue;
+    double sum = 0;
+    for (int w = 0; w < kWeightWarps; ++w) sum += all[w * kEach + i];
+    const int64_t index =
+        ((int64_t{blockIdx.y} * plan.results + row) * plan.channels + column % plan.channels) * plan.taps +
+        plan.tap[column / plan.channels];
+    arguments.partials[index * gridDim.x + blockIdx.x] = sum;
+  }
+}
+
 template <class T, bool Split>
 __global__ void __launch_bounds__(kWeightThreads, 1)
     weight_kernel(const __grid_constant__ Plan plan, const __grid_constant__ WeightArguments<T> arguments) {
   using S = Stage<T>;
   extern __shared__ __align__(16) unsigned char shared[];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int g = lane / 4, t = lane % 4, weights = plan.taps * plan.channels;
+  const int g = lane / 4, weights = plan.taps * plan.channels;
   int at[kColumnTiles];
 #pragma unroll
   for (int n = 0; n < kColumnTiles; ++n) {
@@ -187,29 +217,7 @@ __global__ void __launch_bounds__(kWeightThreads, 1)
     }
   }
   device::copy_async_wait_all();
-  __syncthreads();
-  auto* const all = reinterpret_cast<float*>(shared);  // [warp][row][column]
-  constexpr int kColumns = kColumnTiles * 8, kEach = kMostResults * kColumns;
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        all[warp * kEach + (m * 16 + i / 2 * 8 + g) * kColumns + n * 8 + 2 * t + i % 2] = sums[m][n][i];
-    }
-  }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < plan.results * kColumns; i += kWeightThreads) {
-    const int column = i % kColumns, row = i / kColumns;
-    if (column >= weights) continue;
-    double sum = 0;
-    for (int w = 0; w < kWeightWarps; ++w) sum += all[w * kEach + i];
-    const int64_t index =
-        ((int64_t{blockIdx.y} * plan.results + row) * plan.channels + column % plan.channels) * plan.taps +
-        plan.tap[column / plan.channels];
-    arguments.partials[index * gridDim.x + blockIdx.x] = sum;
-  }
+  store_sums(plan, arguments, sums, reinterpret_cast<float*>(shared), warp, lane);
 }
 
 }  // namespace halo::cuda::conv::few_sources

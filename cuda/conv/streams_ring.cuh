@@ -2,8 +2,8 @@
 // each.
 #pragma once
 
-#include "../device/async_copy.cuh"
 #include "../device/mbarrier.cuh"
+#include "granule_rows.cuh"
 #include "streams.h"
 
 namespace halo::cuda::conv::streams {
@@ -91,23 +91,8 @@ class Ring {
 template <class T>
 __device__ __forceinline__ void start_runs(const Ring& ring, const T* from, uint32_t bytes, uint32_t to, const T* end,
                                            int lane) {
-  const auto lead = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) % device::kGranule);
-  const char* const start = reinterpret_cast<const char*>(from) - lead;
-  uint32_t whole = bytes == 0 ? 0 : (bytes + lead + device::kGranule - 1) / device::kGranule * device::kGranule;
   ring.wait_released();
-  if (whole != 0 && start + whole > reinterpret_cast<const char*>(end)) {
-    // The last granule is not whole inside the tensor.
-    whole -= device::kGranule;
-    for (uint32_t at = max(whole, lead); at < bytes + lead; at += uint32_t{sizeof(T)}) {
-      T* const element = static_cast<T*>(__cvta_shared_to_generic(to + at));
-      *element = *reinterpret_cast<const T*>(start + at);
-    }
-  }
-  const uint32_t all = __reduce_add_sync(0xffffffffu, whole);
-  if (lane == 0) device::barrier_expect(ring.copied(), all);
-  __syncwarp();
-  if (whole != 0) device::copy_bulk(to, start, whole, ring.copied());
-  __syncwarp();
+  conv::start_runs(ring.copied(), from, bytes, to, from, end, lane);
 }
 
 /// By the warp that fills the ring: all units of the block's items.

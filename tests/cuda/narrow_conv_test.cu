@@ -180,6 +180,31 @@ void expect_right(const Algorithm& algorithm, const ConvProblem& problem, ConvPa
   EXPECT_TRUE(tensors.result(pass).margins_intact()) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
 }
 
+/// Weight gradients where the first and last elements of some rows of x are infinite: those that read them are not
+/// finite, and no others.
+template <class T>
+void expect_infinities_of_plain_sums(const Algorithm& algorithm, const ConvProblem& problem, int64_t offset) {
+  Tensors<T> got(problem, offset), expected(problem, offset);
+  const int64_t width = problem.input[2], plane = problem.input[0] * problem.input[1] * width;
+  for (Tensors<T>* t : {&got, &expected}) {
+    t->x.fill(1);
+    t->y.fill(3);
+    for (const int64_t row : {plane, 2 * plane}) t->x.set(row - 1, INFINITY), t->x.set(row, INFINITY);
+  }
+  const ConvConfig config = config_of<T>(ConvPass::BackwardWeight, offset);
+  run_on(algorithm, problem, config, got);
+  run_on(find_algorithm("direct"), problem, config, expected);
+  const auto a = got.w.values(), b = expected.w.values();
+  int differing = 0, finite = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    finite += std::isfinite(b[i]) ? 1 : 0;
+    differing += std::isfinite(a[i]) == std::isfinite(b[i]) ? 0 : 1;
+  }
+  EXPECT_EQ(differing, 0) << algorithm.name << " offset " << offset << ' ' << problem.str();
+  EXPECT_GT(finite, 0) << problem.str();
+  EXPECT_LT(finite, static_cast<int>(a.size())) << problem.str();
+}
+
 constexpr const char* kKernels[] = {
     "depthwise",    "depthwise half", "depthwise rows", "depthwise columns", "depthwise general",
     "small groups", "phases",         "streams",        "streams weight",    "straight",
@@ -332,6 +357,25 @@ TYPED_TEST(NarrowConv, StreamsWeightsOfManyItems) {
     for (const int64_t offset : {0, 1}) {
       ASSERT_TRUE(streams.supports(p, config_of<T>(ConvPass::BackwardWeight, offset))) << p.str();
       expect_right<T>(streams, p, ConvPass::BackwardWeight, offset);
+    }
+  }
+}
+
+/// Weight gradients of few channels: rows of any length and address, of several steps and a part, padded and not.
+TYPED_TEST(NarrowConv, FewSourcesWeights) {
+  using T = TypeParam;
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "Hopper alone";
+  const Algorithm& few = find_algorithm("few sources");
+  for (const ConvProblem& p :
+       {problem({2, 3, 21, 19, 10}, 24, 1, {3, 3, 1}, {}), problem({2, 3, 22, 51, 7}, 64, 1, {3, 3, 1}, {}),
+        problem({2, 3, 31, 245}, 18, 1, {2, 5}, {.padding = {1, 2}}),
+        problem({3, 4, 17, 301}, 16, 1, {2, 3}, {.padding = {0, 7}}),
+        problem({2, 6, 20, 260}, 34, 2, {3, 3}, {.padding = {1, 1}}),
+        problem({2, 3, 9, 1001}, 17, 1, {1, 3}, {.padding = {1, 40}, .dilation = {1, 30}})}) {
+    for (const int64_t offset : {0, 1, 2, 4, 7}) {
+      ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::BackwardWeight, offset))) << p.str();
+      expect_right<T>(few, p, ConvPass::BackwardWeight, offset);
+      expect_infinities_of_plain_sums<T>(few, p, offset);
     }
   }
 }
