@@ -36,7 +36,7 @@ bool supports(const ConvProblem& problem, const ConvConfig& config) {
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight) return 0;
-  return static_cast<std::size_t>(problem.w_numel() * weight_plan_of(problem, config)->blocks) * sizeof(double);
+  return static_cast<std::size_t>(problem.w_numel() * weight_plan_of(problem, config)->splits) * sizeof(double);
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
@@ -52,7 +52,7 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
     if (config.pass == ConvPass::BackwardWeight) {
       const auto plan = weight_plan_of(problem, config);
       launch_weight<T>(*plan, x, y, static_cast<double*>(operands.workspace), stream);
-      return ordered_sum<T>(problem, operands, static_cast<int>(plan->blocks), stream, WeightsInOrder{},
+      return ordered_sum<T>(problem, operands, static_cast<int>(plan->splits), stream, WeightsInOrder{},
                             plan->engine && !plan->packs);
     }
   }

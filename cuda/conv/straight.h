@@ -60,13 +60,26 @@ inline constexpr int kWeightTaps = 3;            ///< of a block
 inline constexpr int kWeightStages = 4;          ///< steps in shared memory with packs
 inline constexpr int kTapStages = 3;             ///< without
 inline constexpr int kWeightFlush = 16;          ///< steps whose sum the tensor core keeps
+// With packs, of rows that are no whole 16 bytes.
+inline constexpr int kRunMakers = 16, kRunCopiers = 4;  ///< warps that multiply and copy
+inline constexpr int kRunThreads = (kRunMakers + kRunCopiers) * 32;
+inline constexpr int kRunMakerRegisters = 104, kRunCopierRegisters = 64;  ///< of 96 that all begin with
+inline constexpr int kRunSplits = 2;                                      ///< warps that divide the positions of a step
+inline constexpr int kRunPositions = 256;                                 ///< of a step
+inline constexpr int kRunPitch = 576;  ///< bytes from row to row: 33 granules, and 64 bytes modulo all banks
+inline constexpr int kRunStages = 2;   ///< steps in shared memory
+inline constexpr int kRunFlush = 8;    ///< steps whose sum the tensor core keeps
+/// Where rows with packs begin behind whole 16 bytes: nowhere, all channels at the same place, or neighbours at
+/// different ones, as the sizes of odd planes have it.
+enum class Leads { None, Alike, Apart };
 /// Output channels of a block.
 constexpr int weight_rows(bool packs) { return packs ? 128 : 32; }
 
 /// backward_weight of half types.
 struct WeightPlan {
   small_groups::GroupProblem problem;  ///< of the forward pass
-  bool packs = false;                  ///< rows of x are whole 16 bytes, and one tap reads them as they are
+  bool packs = false;                  ///< one tap of the width, no stride or padding there
+  Leads leads = Leads::None;           ///< with packs
   int shared_step = 0;                 ///< of the width, where its taps are as far apart and it is 1 or 2
   int taps = 1;
   int row_groups = 1, channel_groups = 1, tap_groups = 1;
@@ -79,6 +92,7 @@ struct WeightPlan {
   int stage_bytes = 0;
   int64_t steps = 0;
   int64_t blocks = 0;  ///< that divide the positions
+  int64_t splits = 0;  ///< sums of a weight
   int64_t rows_of_blocks = 1;
   std::size_t shared_bytes = 0;
   double predicted_ms = 0;

@@ -19,12 +19,17 @@ void launch_straight(const Plan& plan, const Arguments<T>& arguments, const Plai
   return plan.packs ? start(straight_kernel<T, Split, 4, true>) : start(straight_kernel<T, Split, 4, false>);
 }
 
+/// Of straight_weight_runs.cu.
+template <class T>
+void launch_weight_runs(const WeightPlan& plan, const T* x, const T* y, double* partials, cudaStream_t stream);
+
 template <class T>
 void launch_weight(const WeightPlan& plan, const T* x, const T* y, double* partials, cudaStream_t stream) {
   const WeightArguments<T> arguments{x, y, partials};
   if (!plan.packs)
     return plan.engine ? launch_weight_engine(plan, arguments, stream)
                        : launch_weight_taps<T, false>(plan, arguments, stream);
+  if (plan.leads != Leads::None) return launch_weight_runs(plan, x, y, partials, stream);
   launch("conv straight backward_weight", weight_packs_kernel<T>,
          dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)), kWeightThreads,
          plan.shared_bytes, stream, plan, arguments);

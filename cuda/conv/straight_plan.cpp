@@ -202,13 +202,18 @@ WeightPlan plan_weight(const ConvProblem& problem, int alignment) {
   plan.engine = limits.is_hopper();
   const auto room = static_cast<int64_t>(limits.block_memory) - 1024;
   plan.taps = to_int(problem.taps());
-  plan.packs = plan.y_whole && p.kernel[2] == 1 && p.step[2] == 1 && p.origin[2] == 0 && p.source[2] == p.result[2];
+  const bool alike = p.source_rows.plane_pitch % 8 == 0 && p.result_rows.plane_pitch % 8 == 0;
+  plan.leads = plan.y_whole ? Leads::None : alike ? Leads::Alike : Leads::Apart;
+  plan.packs = p.kernel[2] == 1 && p.step[2] == 1 && p.origin[2] == 0 && p.source[2] == p.result[2] &&
+               (plan.y_whole || limits.is_hopper());
+  const bool runs = plan.packs && !plan.y_whole;
   plan.row_groups = to_int(divide_up(p.result_channels, weight_rows(plan.packs)));
   plan.channel_groups = to_int(divide_up(p.source_channels, kWeightColumns));
   plan.tap_groups = to_int(divide_up(p.kernel[2], kWeightTaps));
   plan.rows_of_blocks = int64_t{plan.row_groups} * plan.channel_groups * plan.tap_groups * p.kernel[0] * p.kernel[1];
   if (plan.packs) {
-    plan.stage_bytes = (weight_rows(true) + kWeightColumns) * 128;
+    plan.stage_bytes = (weight_rows(true) + kWeightColumns) * (runs ? kRunPitch : 128);
+    if (runs) plan.positions = kRunPositions;
   } else {
     lay_out_rows(plan, room);
   }
@@ -219,18 +224,21 @@ WeightPlan plan_weight(const ConvProblem& problem, int alignment) {
     plan.steps *= extent;
   }
   const int64_t stage = plan.stage_bytes;
-  const int stages = plan.packs ? kWeightStages : kTapStages;
+  const int stages = runs ? kRunStages : plan.packs ? kWeightStages : kTapStages;
   if (plan.steps >= (int64_t{1} << 31) || plan.rows_of_blocks > 65535 || stage * stages > room) return plan;
   plan.shared_bytes = static_cast<std::size_t>(stage * stages);
   const int64_t resident = plan.packs && plan.shared_bytes * 2 + 4096 < limits.block_memory ? 2 : 1;
   plan.blocks = std::min<int64_t>(plan.steps, divide_up(limits.multiprocessors * resident, plan.rows_of_blocks));
+  plan.splits = plan.blocks * (runs ? kRunSplits : 1);
   const double of_shared = plan.engine ? 19 : 22;
   // A step's rows into shared memory, and meanwhile the operands of each tap out of it.
-  const double step = plan.packs ? static_cast<double>(stage) / 20
-                                 : std::max(static_cast<double>(stage) / 18,
-                                            plan.positions * (plan.shared_step != 0 ? of_shared : of_shared + 8) + 300);
+  const double step = runs ? std::min(kRunPositions, p.result[2]) * 25.0 + 400
+                      : plan.packs
+                          ? static_cast<double>(stage) / 20
+                          : std::max(static_cast<double>(stage) / 18,
+                                     plan.positions * (plan.shared_step != 0 ? of_shared : of_shared + 8) + 300);
   const double steps = static_cast<double>(plan.steps * plan.rows_of_blocks) / limits.multiprocessors;
-  const double partials = static_cast<double>(problem.w_numel() * plan.blocks) * 16 / 1e9;
+  const double partials = static_cast<double>(problem.w_numel() * plan.splits) * 16 / 1e9;
   plan.predicted_ms = 7e-3 + partials + std::max(problem.bytes(2) / 3.4e9, steps * step / kClocksPerMs);
   return plan;
 }

@@ -1,5 +1,6 @@
 // backward_weight of half types from rows of both operands in shared memory: what blocks own and copy, and the kernel
-// where x is read in packs (one tap, no stride). straight_weight_taps.cuh has the other one.
+// of one tap without stride where rows are whole 16 bytes. straight_weight_runs.cuh has that of other rows,
+// straight_weight_taps.cuh that of other taps.
 //
 // The sum runs over positions. A block owns 128 output channels times 64 input channels of one tap; its steps are 64
 // positions of one row, whose rows lie as ldmatrix wants them, 128 bytes with their 16-byte pieces exchanged.
@@ -83,12 +84,22 @@ struct WeightBlock {
     return (s.image * p.result_channels + row + r) * p.result_rows.plane_pitch + s.d * p.result_rows.outer_pitch +
            s.h * p.result_rows.inner_pitch + s.q;
   }
-  /// The block's sum for a weight; `tap` is of its own.
-  __device__ __forceinline__ void store(int row, int channel, int tap, float sum) const {
+  /// One of the block's `splits` sums for a weight; `tap` is of its own.
+  __device__ __forceinline__ void store(int row, int channel, int tap, float sum, int split = 0, int splits = 1) const {
     const int64_t index = (int64_t{row} * plan.problem.source_channels + channel) * plan.taps + flat_tap + tap;
-    arguments.partials[index * gridDim.x + blockIdx.x] = sum;
+    arguments.partials[(index * gridDim.x + blockIdx.x) * splits + split] = sum;
   }
 };
+
+/// Eight neighbouring elements. Whole: they begin at a whole 16 bytes.
+__device__ __forceinline__ uint4 load_eight(const unsigned char* at, bool whole) {
+  if (whole) return *reinterpret_cast<const uint4*>(at);
+  const auto odd = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at) & 2);
+  const auto* const words = reinterpret_cast<const uint32_t*>(at - odd);
+  const uint32_t order = odd != 0 ? 0x5432 : 0x3210;
+  return {__byte_perm(words[0], words[1], order), __byte_perm(words[1], words[2], order),
+          __byte_perm(words[2], words[3], order), __byte_perm(words[3], words[4], order)};
+}
 
 /// Orders the rows of a step, those of y first. A thread has the same rows and pieces in all of them.
 template <class T>

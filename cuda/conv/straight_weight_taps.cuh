@@ -179,16 +179,6 @@ struct TapOperands {
 
 using TapSums = float[kWeightTaps][kTapRowTiles][kTapColumnTiles][4];
 
-/// Eight neighbouring elements of y. Whole: they begin at a whole 16 bytes.
-__device__ __forceinline__ uint4 load_eight(const unsigned char* at, bool whole) {
-  if (whole) return *reinterpret_cast<const uint4*>(at);
-  const auto odd = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at) & 2);
-  const auto* const words = reinterpret_cast<const uint32_t*>(at - odd);
-  const uint32_t order = odd != 0 ? 0x5432 : 0x3210;
-  return {__byte_perm(words[0], words[1], order), __byte_perm(words[1], words[2], order),
-          __byte_perm(words[2], words[3], order), __byte_perm(words[3], words[4], order)};
-}
-
 /// sums += what the lane's positions of a run give. `y`, `x`: their first, of the lane's first rows. With Edge,
 /// `column` is that of x, and `left` positions are in the row of y.
 template <class T, bool Edge, int Step>

@@ -361,6 +361,27 @@ TYPED_TEST(NarrowConv, StreamsWeightsOfManyItems) {
   }
 }
 
+/// The same of one tap: rows of odd planes, of even ones and of whole 16 bytes, at any address, of several steps and a
+/// part; rows of taps that do not exist; more channels than a block has.
+TYPED_TEST(NarrowConv, StraightWeightsOfOneTap) {
+  using T = TypeParam;
+  if (sizeof(T) != 2) GTEST_SKIP() << "half types alone";
+  const Algorithm& straight = find_algorithm("straight");
+  for (const ConvProblem& p :
+       {problem({2, 40, 1043}, 72, 1, {1}, {}), problem({3, 67, 13, 45}, 130, 1, {1, 1}, {}),
+        problem({2, 33, 17, 150}, 70, 1, {1, 1}, {}), problem({2, 65, 36, 60}, 33, 1, {1, 1}, {}),
+        problem({2, 20, 7, 9, 131}, 40, 1, {2, 3, 1}, {.padding = {1, 1, 0}}),
+        problem({1, 18, 7, 9, 131}, 24, 1, {3, 3, 1}, {.padding = {1, 1, 0}}),
+        problem({2, 17, 9, 11, 400}, 20, 1, {1, 2, 1}, {.stride = {2, 2, 1}}),
+        problem({300, 17, 5, 7}, 18, 1, {1, 1}, {})}) {
+    for (const int64_t offset : {0, 1, 2, 4, 7}) {
+      ASSERT_TRUE(straight.supports(p, config_of<T>(ConvPass::BackwardWeight, offset))) << p.str();
+      expect_right<T>(straight, p, ConvPass::BackwardWeight, offset);
+      expect_infinities_of_plain_sums<T>(straight, p, offset);
+    }
+  }
+}
+
 /// Weight gradients of few channels: rows of any length and address, of several steps and a part, padded and not.
 TYPED_TEST(NarrowConv, FewSourcesWeights) {
   using T = TypeParam;
