@@ -3,6 +3,7 @@
 
 #include <halo/ops/binary_functors.h>
 
+#include "number.cuh"
 #include "quick.cuh"
 #include "teams.cuh"
 
@@ -21,6 +22,17 @@ __device__ __forceinline__ float minimum(float a, float b) {
   return smaller;
 }
 __device__ __forceinline__ double maximum(double a, double b) { return functor::Maximum{}(a, b); }
+/// Of two words of two numbers of half types.
+template <class T>
+__device__ __forceinline__ uint32_t maximum_of_halves(uint32_t a, uint32_t b) {
+  uint32_t larger;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  } else {
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  }
+  return larger;
+}
 struct Maximum {
   template <class Value>
   __device__ Value operator()(Value a, Value b) const {
@@ -50,6 +62,30 @@ struct ExponentialSum {
   }
 };
 
+/// The largest of the thread's elements of a held row, -inf where it has none.
+template <class Row>
+__device__ __forceinline__ auto own_maximum(const Row& row, const typename Row::Values& values) {
+  using T = typename Row::Element;
+  using Value = typename Row::Value;
+  Value top[2] = {-static_cast<Value>(INFINITY), -static_cast<Value>(INFINITY)};  // two that do not wait for each other
+  if constexpr (sizeof(T) == 2 && Row::kPacked) {
+    const uint32_t none = pack_word<T>(top);
+    uint32_t pairs[2] = {none, none};
+#pragma unroll
+    for (int w = 0; w < Row::kElements / 2; ++w) {
+      const uint32_t word = values.raw.at[2 * w / Row::kSize].at[w % (Row::kSize / 2)];
+      if (row.holds(2 * w)) pairs[w % 2] = maximum_of_halves<T>(pairs[w % 2], word);
+    }
+    unpack_word<T>(maximum_of_halves<T>(pairs[0], pairs[1]), top);
+  } else {
+#pragma unroll
+    for (int e = 0; e < Row::kElements; ++e) {
+      if (row.holds(e)) top[e % 2] = maximum(top[e % 2], values.at[e]);
+    }
+  }
+  return maximum(top[0], top[1]);
+}
+
 /// That of a row (device/team_row.cuh): from registers in two passes, from memory in one. `shared`: memory for a value
 /// a thread.
 template <class Row>
@@ -59,12 +95,8 @@ __device__ __forceinline__ auto sum_exponentials(const Row& row, const typename 
   ExponentialSum<Value> total;
   if constexpr (Row::kHeld) {
     auto* const numbers = reinterpret_cast<Value*>(shared);
-    Value top[2] = {total.largest, total.largest}, sum[2] = {};  // two that do not wait for each other
-#pragma unroll
-    for (int e = 0; e < Row::kElements; ++e) {
-      if (row.holds(e)) top[e % 2] = maximum(top[e % 2], values.at[e]);
-    }
-    total.largest = row.combine(maximum(top[0], top[1]), numbers, Maximum{});
+    Value sum[2] = {};
+    total.largest = row.combine(own_maximum(row, values), numbers, Maximum{});
     const Value shift = total.largest == -static_cast<Value>(INFINITY) ? Value(0) : total.largest;
     const auto add_all = [&](const auto& power) {
 #pragma unroll

@@ -71,12 +71,13 @@ struct HeldRow : RowMarch {
   static constexpr int kSize = kWide<T>, kElements = kMost, kPacks = kElements / kSize;
   static constexpr std::size_t kSlotBytes = std::size_t{kElements} * sizeof(T) * kThreads;
   using Aligned = HeldRow<T, kWholePacks, true, kBlock, kMost>;
-  struct Values {
-    Value at[kElements];
-  };
   /// A row's packs as they lie in memory, which for short types are fewer registers.
   struct Raw {
     Pack<uint32_t> at[kPacks];
+  };
+  struct Values {
+    Value at[kElements];
+    Raw raw;
   };
   /// A row that all have in common, read when it is needed; null: all `otherwise`.
   struct Columns {
@@ -139,9 +140,10 @@ struct HeldRow : RowMarch {
   __device__ __forceinline__ Values take(int slot, const T*) const {
     device::copy_async_wait_all();
     Values values;
+    values.raw = raw(slot);
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      const Chunk wide = slot_chunk(slot, p);
+      const Chunk wide = chunk(values.raw, p);
 #pragma unroll
       for (int k = 0; k < kSize; ++k) values.at[p * kSize + k] = wide.at[k];
     }

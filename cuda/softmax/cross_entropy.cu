@@ -84,42 +84,56 @@ __global__ void __launch_bounds__(Teams::kThreads, sizeof(typename Row::Element)
     target = next.active ? classes.target[next.row] : 0;
     // The label's own value is on its way while the sum is taken.
     const bool alone = classes.spread == 0 && label.valid;
-    const double own = alone ? static_cast<double>(row.at(x, label.index)) : 0;
-    double log_sum = 0, sum = 0;
+    const Value own = alone ? row.at(x, label.index) : Value(0);
+    Value largest = 0, log = 0;  // of the sum of exponentials, which is exp(largest + log)
     if (!classes.log_probabilities) {
-      const auto [largest, total] =
+      const auto exponentials =
           device::sum_exponentials(row, values, reinterpret_cast<device::ExponentialSum<Value>*>(shared));
-      log_sum = static_cast<double>(largest) + static_cast<double>(log_of<T>(total));
+      largest = exponentials.largest;
+      log = log_of<T>(exponentials.sum);
     }
+    const auto log_sum = [&] { return static_cast<double>(largest) + static_cast<double>(log); };
+    Value total = 0;
     if (classes.spread != 0) {
+      const double sum_of_all = log_sum();
+      double sum = 0;
       row.each(
           [&](auto c, Value value) {
             const Value share = classes.share(c, label.index);
-            if (share != 0) sum += static_cast<double>(share) * (log_sum - static_cast<double>(value));
+            if (share != 0) sum += static_cast<double>(share) * (sum_of_all - static_cast<double>(value));
           },
           values);
-      sum = row.combine(sum, shared, functor::Add{});
-    } else if (alone) {
-      const Value share = classes.share(label.index, label.index);
-      if (share != 0) sum = static_cast<double>(share) * (log_sum - own);
+      total = static_cast<Value>(row.combine(sum, shared, functor::Add{}));
     }
     if (!row.active || row.rank != 0) continue;
-    const double otherwise = label.ignored ? 0 : static_cast<double>(NAN);
-    const auto store = [&](T* out, double value) {
-      out[row.row] = device::from_accumulator<T>(static_cast<Value>(value));
-    };
-    store(loss, label.valid ? sum : otherwise);
-    store(counted, label.valid ? static_cast<double>(classes.weight_of(label.index)) : otherwise);
-    lse[row.row] = label.valid ? log_sum : otherwise;
+    if (alone) {
+      const Value share = classes.share(label.index, label.index);
+      if (share != 0 && sizeof(T) == 2) {
+        total = share * ((largest - own) + log);  // nothing cancels, and conversions to float64 take long
+      } else if (share != 0) {
+        total = static_cast<Value>(static_cast<double>(share) * (log_sum() - static_cast<double>(own)));
+      }
+    }
+    const Value otherwise = label.ignored ? Value(0) : static_cast<Value>(NAN);
+    loss[row.row] = device::from_accumulator<T>(label.valid ? total : otherwise);
+    counted[row.row] = device::from_accumulator<T>(label.valid ? classes.weight_of(label.index) : otherwise);
+    lse[row.row] = label.valid ? log_sum() : static_cast<double>(otherwise);
   }
 }
 
-template <class Row>
-__global__ void __launch_bounds__(Teams::kThreads, 2)
+/// Blocks of a multiprocessor: more would spill registers.
+template <class T, bool kWeighted>
+inline constexpr int kBackwardBlocks = sizeof(T) == 4 && !kWeighted ? 3 : 2;
+
+/// `kWeighted`: whether classes have weights.
+template <class Row, bool kWeighted>
+__global__ void __launch_bounds__(Teams::kThreads, kBackwardBlocks<typename Row::Element, kWeighted>)
     cross_entropy_backward_kernel(const __grid_constant__ RowTeams teams,
-                                  const __grid_constant__ Classes<typename Row::Element> classes,
+                                  const __grid_constant__ Classes<typename Row::Element> all_classes,
                                   const typename Row::Element* x, const double* lse, const typename Row::Element* g,
                                   typename Row::Element* dx) {
+  auto classes = all_classes;
+  if (!kWeighted) classes.weight = nullptr;
   using Value = typename Row::Value;
   __shared__ Value shared[Teams::kThreads];
   const auto scalars_of = [&](const Row& row) {
@@ -158,22 +172,13 @@ __global__ void __launch_bounds__(Teams::kThreads, 2)
           dx, [&](auto, Value) { return otherwise; }, values);
       continue;
     }
-    const auto store = [&](const Classes<typename Row::Element>& with) {
-      row.store(
-          dx,
-          [&](auto c, Value value) {
-            const Value part = total == 0 ? Value(0) : total * device::exp_of_difference(value - high, low);
-            return up * (part - with.share(c, label.index));
-          },
-          values);
-    };
-    if (classes.weight != nullptr) {
-      store(classes);
-    } else {  // where the compiler knows that there are no weights
-      auto plain = classes;
-      plain.weight = nullptr;
-      store(plain);
-    }
+    row.store(
+        dx,
+        [&](auto c, Value value) {
+          const Value part = total == 0 ? Value(0) : total * device::exp_of_difference(value - high, low);
+          return up * (part - classes.share(c, label.index));
+        },
+        values);
   }
 }
 
@@ -273,8 +278,14 @@ void cross_entropy_backward(const char* op, const ClassLoss& options, const Tens
     with_row_class<T>(
         Rows(x, 1),
         [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
-          launch(op, cross_entropy_backward_kernel<Row>, t.blocks(264), Teams::kThreads, Row::kSlotBytes,
-                 scope.stream(), t, classes_of<T>(options, x, target, weight), in, lse.data<double>(), g.data<T>(),
+          const auto classes = classes_of<T>(options, x, target, weight);
+          const bool weighted = classes.weight != nullptr;
+          auto kernel = weighted ? cross_entropy_backward_kernel<Row, true> : cross_entropy_backward_kernel<Row, false>;
+          if constexpr (Row::kPacked && sizeof(T) == 4) {
+            if (!weighted && t.packs) kernel = cross_entropy_backward_kernel<typename Row::Aligned, false>;
+          }
+          launch(op, kernel, t.blocks(132 * (weighted ? kBackwardBlocks<T, true> : kBackwardBlocks<T, false>)),
+                 Teams::kThreads, Row::kSlotBytes, scope.stream(), t, classes, in, lse.data<double>(), g.data<T>(),
                  out);
         },
         in, out);
