@@ -63,21 +63,6 @@ Window<Accumulator<T>> window(const LocalResponseNorm& norm, int64_t channels) {
           static_cast<Value>(norm.k)};
 }
 
-/// Sum of f(at[0 ... 2 kReach]) over the taps from -before to after around the middle.
-template <bool kUsual, class Value, class F>
-__device__ __forceinline__ Value sum_taps(const Value* at, int before, int after, F f) {
-  Value sum = 0;
-#pragma unroll
-  for (int tap = -March::kReach; tap <= March::kReach; ++tap) {
-    if (kUsual || (tap >= -before && tap <= after)) sum += f(at[tap + March::kReach]);
-  }
-  return sum;
-}
-template <class Value>
-__device__ __forceinline__ Value square(Value value) {
-  return value * value;
-}
-
 /// The newest of the last kCount values is the last.
 template <int kCount, class Value>
 __device__ __forceinline__ void push(Value (&values)[kCount], Value newest) {
@@ -86,75 +71,96 @@ __device__ __forceinline__ void push(Value (&values)[kCount], Value newest) {
   values[kCount - 1] = newest;
 }
 
-/// Threads of a block, at most, and those of a multiprocessor.
+/// What windows of values that come one after another add up to: the one kReach before the newest, once that is known.
+/// kUsual: windows of five, of which those around channels 2 j and 2 j + 1 have four values in common.
+template <bool kUsual, class Value>
+class WindowSums {
+ public:
+  /// `even`: whether the value is an even channel's. Windows reach `before` before and `after` after the middle.
+  __device__ __forceinline__ Value next(bool even, Value newest, int before, int after) {
+    Value sum = 0;
+    push(last_, newest);
+    if constexpr (!kUsual) {
+#pragma unroll
+      for (int tap = -March::kReach; tap <= March::kReach; ++tap) {
+        if (tap >= -before && tap <= after) sum += last_[tap + March::kReach];
+      }
+    } else if (even) {
+      const Value pair = last_[3] + last_[4];
+      shared_ = pair_ + pair;
+      pair_ = pair;
+      sum = last_[0] + shared_;
+    } else {
+      sum = shared_ + newest;
+    }
+    return sum;
+  }
+
+ private:
+  static_assert(March::kReach == 2);
+  Value last_[March::kTaps] = {};
+  Value pair_ = 0, shared_ = 0;  ///< the last pair of an odd and an even channel; the last two of them
+};
+
+/// Blocks of a multiprocessor.
 template <class T>
-inline constexpr int kMarchThreads = March::kRowBytes / static_cast<int>(sizeof(T));
-template <class T>
-inline constexpr int kForwardThreads = sizeof(T) == 8   ? 512
-                                       : sizeof(T) == 4 ? 1024
-                                                        : 1536;
-template <class T>
-inline constexpr int kBackwardThreads = sizeof(T) == 8 ? 256 : 1024;
+inline constexpr int kForwardBlocks = sizeof(T) == 2 ? 4 : 3;
+template <bool kUsual>
+inline constexpr int kBackwardBlocks = kUsual ? 3 : 2;
 
 template <bool kUsual, class T>
-__device__ __forceinline__ void march_forward(const Window<Accumulator<T>>& window, const March& march, const T* x,
-                                              T* y) {
+struct ForwardColumn {
   using Value = Accumulator<T>;
-  const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  Value held[March::kTaps] = {};
-  march_down<March::kReach>(
-      march,
-      [&](int, Value newest) {
-        push(held, newest);
-        const Value s = window.k + window.alpha * sum_taps<kUsual>(held, before, after, square<Value>);
-        return held[March::kReach] * window.template powers<kUsual>(s).scale;
-      },
-      y, x);
-}
+  Window<Value> window;
+  Value held[March::kReach + 1] = {};
+  WindowSums<kUsual, Value> sums = {};
 
-template <class T>
-__global__ void __launch_bounds__(kMarchThreads<T>, kForwardThreads<T> / kMarchThreads<T>)
+  __device__ __forceinline__ Value operator()(int row, Value newest) {
+    push(held, newest);
+    const Value squares =
+        sums.next((row & 1) == 0, newest * newest, static_cast<int>(window.before), static_cast<int>(window.after));
+    return held[0] * window.template powers<kUsual>(window.k + window.alpha * squares).scale;
+  }
+};
+
+template <bool kUsual, class T>
+__global__ void __launch_bounds__(March::kMostThreads<T>, kForwardBlocks<T>)
     march_forward_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ March march,
                          const T* x, T* y) {
-  if (march.usual) {
-    march_forward<true>(window, march, x, y);
-  } else {
-    march_forward<false>(window, march, x, y);
-  }
+  march_down<March::kReach>(march, ForwardColumn<kUsual, T>{window}, y, x);
 }
+
+/// Of the last channels: x; what its windows add up and g s^-beta, which are known kReach channels later.
+template <bool kUsual, class T>
+struct BackwardColumn {
+  using Value = Accumulator<T>;
+  static constexpr int kReach = March::kReach;
+  Window<Value> window;
+  int channels;
+  Value past;
+  Value held[2 * kReach + 1] = {}, scaled[kReach + 1] = {};
+  WindowSums<kUsual, Value> squares = {}, terms = {};
+
+  __device__ __forceinline__ Value operator()(int row, Value newest, Value g_value) {
+    const int before = static_cast<int>(window.before), after = static_cast<int>(window.after), c = row - kReach;
+    const bool even = (row & 1) == 0;
+    push(held, newest);
+    const Value s = window.k + window.alpha * squares.next(even, newest * newest, before, after);
+    const auto powers = window.template powers<kUsual>(s);
+    push(scaled, g_value * powers.scale);
+    // Channels that there are not are zeros; unless k is 0, so are their terms.
+    const bool exists = kUsual || (c >= 0 && c < channels);
+    const Value term = exists ? scaled[kReach] * (held[kReach] * powers.inverse) : Value(0);
+    return scaled[0] - past * held[0] * terms.next(even, term, after, before);
+  }
+};
 
 template <bool kUsual, class T>
-__device__ __forceinline__ void march_backward(const Window<Accumulator<T>>& window, const March& march, const T* x,
-                                               const T* g, T* dx) {
-  using Value = Accumulator<T>;
-  constexpr int kReach = March::kReach;
-  const int before = static_cast<int>(window.before), after = static_cast<int>(window.after);
-  // Of the last channels: x; what its windows add up and g s^-beta, which are known kReach channels later.
-  Value held[March::kTaps] = {}, terms[March::kTaps] = {}, scaled[kReach + 1] = {};
-  const Value past = Value(2) * window.alpha * window.beta;
-  march_down<2 * kReach>(
-      march,
-      [&](int row, Value newest, Value g_value) {
-        push(held, newest);
-        const Value s = window.k + window.alpha * sum_taps<kUsual>(held, before, after, square<Value>);
-        const auto powers = window.template powers<kUsual>(s);
-        const int c = row - kReach;
-        push(scaled, g_value * powers.scale);
-        push(terms, c >= 0 && c < march.channels ? scaled[kReach] * held[kReach] * powers.inverse : Value(0));
-        return scaled[0] - past * held[0] * sum_taps<kUsual>(terms, after, before, [](Value term) { return term; });
-      },
-      dx, x, g);
-}
-
-template <class T>
-__global__ void __launch_bounds__(kMarchThreads<T>, kBackwardThreads<T> / kMarchThreads<T>)
+__global__ void __launch_bounds__(March::kMostThreads<T>, kBackwardBlocks<kUsual>)
     march_backward_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ March march,
                           const T* x, const T* g, T* dx) {
-  if (march.usual) {
-    march_backward<true>(window, march, x, g, dx);
-  } else {
-    march_backward<false>(window, march, x, g, dx);
-  }
+  const auto past = 2 * window.alpha * window.beta;
+  march_down<2 * March::kReach>(march, BackwardColumn<kUsual, T>{window, march.channels, past}, dx, x, g);
 }
 
 /// Element i: channel c of the column of channels that begins at `column`.
@@ -236,9 +242,10 @@ void local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& x,
   dispatch_floating(kName, x.dtype(), [&]<class T>(std::type_identity<T>) {
     if (March::serves(norm, channels, positions)) {
       const Tensor from = from_granule<T>(x);
-      const auto march = March::of<T>(norm, images, channels, positions);
+      const auto march = March::of<T>(images, channels, positions);
       const DeviceScope scope(x.device());
-      return launch(kName, march_forward_kernel<T>, march.blocks(), march.threads, March::bytes<T>(1), scope.stream(),
+      const auto kernel = March::is_usual(norm) ? march_forward_kernel<true, T> : march_forward_kernel<false, T>;
+      return launch(kName, kernel, march.blocks(), march.threads, March::bytes<T>(1), scope.stream(),
                     window<T>(norm, channels), march, from.data<T>(), y.data<T>());
     }
     generate<1>(kName, Forward<T>{window<T>(norm, channels), Columns(positions, channels, x.numel()), x.data<T>()},
@@ -262,9 +269,10 @@ void local_response_norm_backward(const LocalResponseNorm& norm, const Tensor& x
     }
     const Tensor from = from_granule<T>(x), up = from_granule<T>(g);
     const DeviceScope scope(x.device());
-    const auto march = March::of<T>(norm, images, channels, positions);
-    launch(kName, march_backward_kernel<T>, march.blocks(), march.threads, March::bytes<T>(2), scope.stream(),
-           window<T>(norm, channels), march, from.data<T>(), up.data<T>(), dx.data<T>());
+    const auto march = March::of<T>(images, channels, positions);
+    const auto kernel = March::is_usual(norm) ? march_backward_kernel<true, T> : march_backward_kernel<false, T>;
+    launch(kName, kernel, march.blocks(), march.threads, March::bytes<T>(2), scope.stream(), window<T>(norm, channels),
+           march, from.data<T>(), up.data<T>(), dx.data<T>());
   });
 }
 
