@@ -25,6 +25,10 @@ __device__ __forceinline__ float4 load_shared_vector(uint32_t address) {
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
+/// The low half of a word.
+__device__ __forceinline__ void store_shared_half(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }

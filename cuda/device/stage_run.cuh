@@ -7,39 +7,76 @@
 #include <type_traits>
 
 #include "async_copy.cuh"
+#include "mbarrier.cuh"
 #include "packs.cuh"
 #include "widen.cuh"
 
 namespace halo::cuda::device {
 
-/// Shared memory that stage_run() needs for `count` elements of T.
+/// Shared memory that RunStage::copy() needs for `count` elements of T.
 template <class T>
 HALO_HOST_DEVICE constexpr std::size_t staged_bytes(int64_t count) {
   return (static_cast<std::size_t>(count) * sizeof(T) + 2 * kGranule - 2) / kGranule * kGranule;
 }
 
-/// Has the `kThreads` threads of a block copy run[0 ... count - 1] to `shared` (aligned to 16 bytes) by granules of
-/// memory, the first with its neighbours (an allocation begins at a granule), the last one element by element unless it
-/// is whole (an allocation may end within it), with zeros after it. Returns where run[0] will be once the copies have
-/// been waited for and the block has met; a thread copies granules threadIdx.x, threadIdx.x + kThreads, ...
-template <int kThreads, class T>
-__device__ __forceinline__ const T* stage_run(unsigned char* shared, const T* run, int count) {
-  constexpr int kElements = kGranule / static_cast<int>(sizeof(T));
-  const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(run) % kGranule) / static_cast<int>(sizeof(T));
-  const T* const from = run - lead;
-  T* const to = reinterpret_cast<T*>(shared);
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const int end = lead + count;
+/// Copies of runs to shared memory, by the copy engine where there is one, else by the `kThreads` threads of the block,
+/// all of which call everything here.
+template <int kThreads>
+class RunStage {
+ public:
+  /// `barrier`: 8 bytes of shared memory; `runs`: as many as will be copied.
+  __device__ __forceinline__ RunStage(uint64_t& barrier, int runs)
+      : barrier_(static_cast<uint32_t>(__cvta_generic_to_shared(&barrier))) {
+    if constexpr (kBulk) {
+      if (threadIdx.x == 0) {
+        barrier_init(barrier_, runs);
+        barrier_init_fence();
+      }
+    }
+  }
+  /// run[0 ... count - 1] to `shared` (aligned to 16 bytes) by granules of memory, the first with its neighbours (an
+  /// allocation begins at a granule), the last one element by element unless it is whole (an allocation may end within
+  /// it), with zeros after it. Returns where run[0] will be after wait().
+  template <class T>
+  __device__ __forceinline__ const T* copy(unsigned char* shared, const T* run, int count) {
+    constexpr int kElements = kGranule / static_cast<int>(sizeof(T));
+    const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(run) % kGranule) / static_cast<int>(sizeof(T));
+    const T* const from = run - lead;
+    T* const to = reinterpret_cast<T*>(shared);
+    const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    const int end = lead + count, thread = static_cast<int>(threadIdx.x);
+    if constexpr (kBulk) {
+      if (thread == 0) {
+        const auto bytes = static_cast<uint32_t>(end / kElements * kGranule);
+        barrier_expect(barrier_, bytes);
+        if (bytes > 0) copy_bulk(address, from, bytes, barrier_);
+      }
+    } else {
 #pragma unroll 4
-  for (int at = static_cast<int>(threadIdx.x) * kElements; at + kElements <= end; at += kThreads * kElements) {
-    copy_async_16(address + at * static_cast<int>(sizeof(T)), from + at, kGranule);
+      for (int at = thread * kElements; at + kElements <= end; at += kThreads * kElements) {
+        copy_async_16(address + at * static_cast<int>(sizeof(T)), from + at, kGranule);
+      }
+    }
+    if (const int at = end / kElements * kElements + thread; thread < kElements && end % kElements != 0) {
+      to[at] = at >= lead && at < end ? from[at] : T{};
+    }
+    return to + lead;
   }
-  if (const int at = end / kElements * kElements + static_cast<int>(threadIdx.x);
-      threadIdx.x < kElements && end % kElements != 0) {
-    to[at] = at >= lead && at < end ? from[at] : T{};
+  /// Until all runs are there; the block meets.
+  __device__ __forceinline__ void wait() {
+    if constexpr (!kBulk) copy_async_wait_all();
+    __syncthreads();
+    if constexpr (kBulk) barrier_wait(barrier_, 0);
   }
-  return to + lead;
-}
+
+ private:
+#if __CUDA_ARCH__ >= 900
+  static constexpr bool kBulk = true;
+#else
+  static constexpr bool kBulk = false;
+#endif
+  uint32_t barrier_;
+};
 
 /// Where the values that belong at run[0 ...] have to be in `shared` for store_run(); room for staged_bytes<T>() and,
 /// of wider values, as many times more.

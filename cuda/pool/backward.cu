@@ -18,12 +18,11 @@ using device::Accumulator;
 using device::from_accumulator;
 using device::to_accumulator;
 
-constexpr int kThreads = BackwardTiling::kThreads;
-
 /// Maxima: each window's gradient is added where its maximum was. Windows so far apart that they do not meet go
 /// together, a phase.
 template <class T>
 struct MaximumTile {
+  static constexpr int kThreads = kBackwardThreads<T>;
   using Element = T;
   using Value = Accumulator<T>;
   using Image = Value;  ///< what the tile's results are gathered in
@@ -44,13 +43,14 @@ struct MaximumTile {
   __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
                        const Places& places, Image* image) const {
     const int down = t.reach, across = reach_of(p.width), thread = static_cast<int>(threadIdx.x);
-    const T* const up = device::stage_run<kThreads>(shared + places.g, g + tile.begin(p), tile.count(p));
-    const uint8_t* const taps =
-        device::stage_run<kThreads>(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
+    __shared__ uint64_t barrier;
+    device::RunStage<kThreads> stage(barrier, 2);
+    const T* const up = stage.copy(shared + places.g, g + tile.begin(p), tile.count(p));
+    const uint8_t* const taps = stage.copy(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
     for (int at = thread * 16; at < places.g; at += kThreads * 16) {
       *reinterpret_cast<int4*>(shared + places.image + at) = int4{0, 0, 0, 0};
     }
-    device::copy_async_wait_all();
+    stage.wait();
     const int units = tile.planes * static_cast<int>(t.by_phase_rows.divisor * t.by_phase_columns.divisor);
     for (int phase_row = 0; phase_row < down; ++phase_row) {
       for (int phase_column = 0; phase_column < across; ++phase_column) {
@@ -81,6 +81,7 @@ struct MaximumTile {
 /// down the cells of a column, with the sums of the windows' rows in registers.
 template <class T>
 struct AverageTile {
+  static constexpr int kThreads = kBackwardThreads<T>;
   using Element = T;
   using Value = Accumulator<T>;
   using Image = T;
@@ -190,7 +191,7 @@ struct AverageTile {
 };
 
 template <class F>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(F::kThreads)
     tile_backward_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ BackwardTiling t,
                          const __grid_constant__ F f, const __grid_constant__ typename F::Places places,
                          typename F::Element* x) {
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(kThreads)
   auto* const image = device::staged_place<typename F::Image>(shared + places.image, run);
   f.fill(p, t, tile, shared, places, image);
   __syncthreads();
-  device::store_run<kThreads>(image, run, tile.planes * tile.rows * p.width.input);
+  device::store_run<F::kThreads>(image, run, tile.planes * tile.rows * p.width.input);
 }
 
 /// Launches `f` over the inputs of `planes`; false, and nothing done, where tiles do not serve.
@@ -209,7 +210,7 @@ bool by_tiles(const char* name, const PoolPlanes& planes, const BackwardTiling& 
               cudaStream_t stream, const F& f) {
   const typename F::Places places(planes, tiling);
   if (places.end > BackwardTiling::kMostBytes || tiling.blocks > INT32_MAX) return false;
-  launch(name, tile_backward_kernel<F>, static_cast<unsigned>(tiling.blocks), kThreads,
+  launch(name, tile_backward_kernel<F>, static_cast<unsigned>(tiling.blocks), F::kThreads,
          static_cast<std::size_t>(places.end), stream, planes, tiling, f, places, x);
   return true;
 }
@@ -217,16 +218,18 @@ bool by_tiles(const char* name, const PoolPlanes& planes, const BackwardTiling& 
 template <class T>
 bool maxima_by_tiles(const char* name, const PoolPlanes& planes, T* x, cudaStream_t stream, const T* g,
                      const uint8_t* offsets) {
-  const BackwardTiling tiling(planes, sizeof(T));
+  const BackwardTiling tiling(planes, sizeof(T), kBackwardThreads<T>);
   if (CellTile<T, true>::serves(planes)) {
-    return by_tiles(name, planes, tiling, x, stream, CellTile<T, true>(planes, tiling, g, offsets));
+    return planes.width.kernel == 3
+               ? by_tiles(name, planes, tiling, x, stream, CellTile<T, true, 3>(planes, tiling, g, offsets))
+               : by_tiles(name, planes, tiling, x, stream, CellTile<T, true, 2>(planes, tiling, g, offsets));
   }
   return by_tiles(name, planes, tiling, x, stream, MaximumTile<T>{g, offsets});
 }
 
 template <class T>
 bool averages_by_tiles(const char* name, const PoolPlanes& planes, T* x, cudaStream_t stream, const T* g) {
-  const BackwardTiling tiling(planes, sizeof(T));
+  const BackwardTiling tiling(planes, sizeof(T), kBackwardThreads<T>);
   if (CellTile<T, false>::serves(planes)) {
     return by_tiles(name, planes, tiling, x, stream, CellTile<T, false>(planes, tiling, g));
   }

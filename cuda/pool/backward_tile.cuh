@@ -17,19 +17,22 @@ HALO_HOST_DEVICE inline int reach_of(const PoolPlaneAxis& a) { return (a.kernel 
 HALO_HOST_DEVICE inline int cell_of(const PoolPlaneAxis& a, int i) { return (i + a.before) / a.stride; }
 inline int cells_of(const PoolPlaneAxis& a) { return cell_of(a, a.input - 1) - cell_of(a, 0) + 1; }
 
+/// Threads of a block: half types, with twice as many elements in the same memory, in smaller blocks.
+template <class T>
+inline constexpr int kBackwardThreads = sizeof(T) == 2 ? 64 : 128;
+
 /// How blocks cut planes: so many cells of rows, of one plane unless it fits whole.
 struct BackwardTiling {
-  static constexpr int kThreads = 128;
-  static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;  ///< of inputs; of all in shared memory
-  int planes = 1, cells;                                                ///< of a tile
-  int rows;                                                             ///< of inputs, at most
-  int window_rows;                                                      ///< over them, at most
-  int first_cell, reach;                                                ///< of a plane; of its height
+  static constexpr int64_t kBytes = 200, kMostBytes = 96 * 1024;  ///< of inputs a thread; of all in shared memory
+  int planes = 1, cells;                                          ///< of a tile
+  int rows;                                                       ///< of inputs, at most
+  int window_rows;                                                ///< over them, at most
+  int first_cell, reach;                                          ///< of a plane; of its height
   FastDivide by_tiles, by_columns, by_kernel, by_phase_rows, by_phase_columns;
   int64_t blocks;
 
-  BackwardTiling(const PoolPlanes& p, std::size_t element) {
-    const int64_t most = kBytes / static_cast<int64_t>(element);
+  BackwardTiling(const PoolPlanes& p, std::size_t element, int threads) {
+    const int64_t most = kBytes * threads / static_cast<int64_t>(element);
     const PoolPlaneAxis& a = p.height;
     first_cell = cell_of(a, 0);
     reach = reach_of(a);

@@ -2,19 +2,20 @@
 #pragma once
 
 #include "../device/number.cuh"
+#include "../device/shared_words.cuh"
 #include "../device/stage_run.cuh"
 #include "backward_tile.cuh"
 
 namespace halo::cuda {
 
 /// Windows of two or three inputs, two apart, on both axes: a thread marches down the cells of two by two inputs, over
-/// which there are four windows.
-template <class T, bool kMaximum>
+/// which there are four windows. kAcross: how wide windows of maxima are.
+template <class T, bool kMaximum, int kAcross = 0>
 struct CellTile {
   using Element = T;
   using Value = device::Accumulator<T>;
   using Image = T;
-  static constexpr int kThreads = BackwardTiling::kThreads;
+  static constexpr int kThreads = kBackwardThreads<T>;
   const T* g;
   const uint8_t* offsets;  ///< of maxima
   int first_cell, across;  ///< of a row
@@ -49,28 +50,30 @@ struct CellTile {
     }
   };
 
-  /// What a row of windows gives a cell: averages, sums for its columns; maxima, gradients and taps of both windows.
+  /// What a row of windows gives a cell. Averages: sums for its columns. Maxima: the gradients of the window that
+  /// starts there and of the one before it, and kTap << t where the tap t that is the cell's is the maximum's.
   struct Row {
     Value value[2];
-    int tap[kMaximum ? 2 : 1];
+    uint32_t taps;
   };
 
   __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
                        const Places& places, Image* image) const {
     const int thread = static_cast<int>(threadIdx.x);
-    const T* const up = device::stage_run<kThreads>(shared + places.g, g + tile.begin(p), tile.count(p));
+    __shared__ uint64_t barrier;
+    device::RunStage<kThreads> stage(barrier, kMaximum ? 2 : 1);
+    const T* const up = stage.copy(shared + places.g, g + tile.begin(p), tile.count(p));
     const uint8_t* taps = nullptr;
     auto* const row_shares = reinterpret_cast<Value*>(shared + places.shares);
     if constexpr (kMaximum) {
-      taps = device::stage_run<kThreads>(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
+      taps = stage.copy(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
     } else {
 #pragma unroll 1
       for (int i = thread; i < tile.window_rows; i += kThreads) {
         row_shares[i] = share(p, p.height, tile.first_window + i, true);
       }
     }
-    device::copy_async_wait_all();
-    __syncthreads();
+    stage.wait();
     const int pitch = p.width.output, width = p.width.input;
     for (int unit = thread; unit < tile.planes * groups * lanes; unit += kThreads) {
       uint32_t own, group;
@@ -81,10 +84,9 @@ struct CellTile {
       const int window = first_cell + static_cast<int>(own);
       const bool has[] = {window<pitch, p.width.kernel> 2 &&
                           static_cast<unsigned>(window - 1) < static_cast<unsigned>(pitch)};
-      int missing[2];
+      const uint32_t exists[] = {has[0] ? kTap : 0, has[1] ? kTap : 0};
       Value column_share[2] = {0, 0};
       for (int j = 0; j < 2; ++j) {
-        missing[j] = has[j] ? 0 : kNoTap;
         if (!kMaximum && has[j]) column_share[j] = share(p, p.width, window - j, false);
       }
       int row_at = tile.cell + begin - 1 - tile.first_window;  // of those staged
@@ -95,11 +97,10 @@ struct CellTile {
       const auto next = [&] {
         Row row;
         if constexpr (kMaximum) {
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            row.tap[j] = tap[-j] | missing[j];
-            row.value[j] = device::to_accumulator(from[-j]);
-          }
+          row.value[0] = device::to_accumulator(from[0]);
+          row.value[1] = device::to_accumulator(from[-1]);
+          row.taps =
+              (__funnelshift_l(0, exists[0], tap[0]) & ~kBefore) | (__funnelshift_l(0, exists[1], tap[-1]) & kBefore);
         } else {
           const Value value = has[0] ? device::to_accumulator(from[0]) * column_share[0] : Value(0);
           const Value before = has[1] ? device::to_accumulator(from[-1]) * column_share[1] : Value(0);
@@ -113,8 +114,7 @@ struct CellTile {
         return row;
       };
       const auto none = [&] {
-        Row row{};
-        if constexpr (kMaximum) row.tap[0] = row.tap[1] = kNoTap;
+        const Row row{};
         from += pitch;
         tap += pitch;
         ++row_at;
@@ -123,18 +123,20 @@ struct CellTile {
       const int column = p.width.start(window);
       const bool left = column >= 0, right = column + 1 < width;
       int to = p.height.start(tile.cell + begin) - tile.top;
-      T* out = image + (plane * tile.rows + to) * width + column;
+      auto out = static_cast<uint32_t>(__cvta_generic_to_shared(image + (plane * tile.rows + to) * width + column));
       Row above = row_at >= 0 && row_at < tile.window_rows ? next() : none();
+      if constexpr (kMaximum) above = below(above);
       const auto put = [&](const Row& row, bool first_in, bool second_in) {
+        Value sums[2][2];
+        of_cell(p, above, row, sums);
 #pragma unroll
-        for (int a = 0; a < 2; ++a, ++to, out += width) {
+        for (int a = 0; a < 2; ++a, ++to) {
           const bool in = a == 0 ? first_in : second_in;
-          const auto pair =
-              device::narrow<T>(Pack<Value, 2>{of_cell(p, above, row, a, 0), of_cell(p, above, row, a, 1)});
-          if (in && left) out[0] = pair.at[0];
-          if (in && right) out[1] = pair.at[1];
+          store_pair(out, sums[a], in && left, in && right);
+          out += static_cast<uint32_t>(width) * sizeof(T);
+          asm volatile("" : "+r"(out));  // one addition a row
         }
-        above = row;
+        above = kMaximum ? below(row) : row;
       };
       const auto edge = [&] {
         const Row row = row_at < tile.window_rows ? next() : none();
@@ -155,35 +157,55 @@ struct CellTile {
   }
 
  private:
-  static constexpr int kNoTap = 1 << 16;
+  static constexpr uint32_t kTap = 2;  ///< tap 0; the lowest bit would take two instructions to ask for
+  /// The taps of the window before that lie over a cell: the last of each row, where there are three.
+  static constexpr uint32_t kBefore = kAcross == 3 ? kTap << 2 | kTap << 5 | kTap << 8 : 0;
+
   /// Of a window's average, of one axis; `all`: what is divided by a given number.
   __device__ static Value share(const PoolPlanes& p, const PoolPlaneAxis& a, int window, bool all) {
     if (p.divisor_override != 0) return all ? Value(1) / static_cast<Value>(p.divisor_override) : Value(1);
     return Value(1) / static_cast<Value>(a.count(a.start(window), p.count_include_pad));
   }
-  /// The gradient of the input in row a and column b of a cell, under two rows of windows.
-  __device__ __forceinline__ static Value of_cell(const PoolPlanes& p, const Row& above, const Row& row, int a, int b) {
-    if constexpr (kMaximum) {
-      const auto of = [](const Row& from, int j, int tap) { return from.tap[j] == tap ? from.value[j] : Value(0); };
-      const auto add = [](Value& sum, const Row& from, int j, int tap) {
-        if (from.tap[j] == tap) sum += from.value[j];
-      };
-      const int width = p.width.kernel;
-      if (a == 1) {
-        if (b == 1) return of(row, 0, width + 1);
-        Value sum = of(row, 1, width + 2);
-        add(sum, row, 0, width);
-        return sum;
-      }
-      Value sum = b == 0 ? of(above, 1, 2 * width + 2) : of(above, 0, 2 * width + 1);
-      if (b == 0) add(sum, above, 0, 2 * width);
-      if (b == 0) add(sum, row, 1, 2);
-      add(sum, row, 0, b);
-      return sum;
-    } else if (a == 0) {
-      return p.height.kernel > 2 ? above.value[b] + row.value[b] : row.value[b];
+  /// Two elements of the image, as far as they exist.
+  __device__ __forceinline__ static void store_pair(uint32_t to, const Value (&pair)[2], bool first, bool second) {
+    if constexpr (sizeof(T) == 2) {
+      const uint32_t word = device::pack_word<T>(pair);
+      if (first) device::store_shared_half(to, word);
+      if (second) device::store_shared_half(to + 2, word >> 16);
     } else {
-      return row.value[b];
+      T* const place = static_cast<T*>(__cvta_shared_to_generic(to));
+      if (first) place[0] = pair[0];
+      if (second) place[1] = pair[1];
+    }
+  }
+  /// What maxima's windows give the first row of the next cell.
+  __device__ __forceinline__ static Row below(const Row& row) {
+    const auto is = [&](int tap) { return (row.taps & kTap << tap) != 0; };
+    Row next{};
+    if (kAcross == 3) next.value[0] = is(2 * kAcross + 2) ? row.value[1] : Value(0);
+    if (is(2 * kAcross)) next.value[0] += row.value[0];
+    next.value[1] = is(2 * kAcross + 1) ? row.value[0] : Value(0);
+    return next;
+  }
+  /// The gradients of a cell's inputs under two rows of windows; of maxima, `above` is what below() says.
+  __device__ __forceinline__ static void of_cell(const PoolPlanes& p, const Row& above, const Row& row,
+                                                 Value (&sums)[2][2]) {
+    if constexpr (kMaximum) {
+      const auto is = [&](int tap) { return (row.taps & kTap << tap) != 0; };
+      sums[0][0] = above.value[0];
+      sums[0][1] = above.value[1];
+      sums[1][0] = kAcross == 3 && is(kAcross + 2) ? row.value[1] : Value(0);
+      sums[1][1] = is(kAcross + 1) ? row.value[0] : Value(0);
+      if (kAcross == 3 && is(2)) sums[0][0] += row.value[1];
+      if (is(0)) sums[0][0] += row.value[0];
+      if (is(1)) sums[0][1] += row.value[0];
+      if (is(kAcross)) sums[1][0] += row.value[0];
+    } else {
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        sums[0][b] = p.height.kernel > 2 ? above.value[b] + row.value[b] : row.value[b];
+        sums[1][b] = row.value[b];
+      }
     }
   }
 };

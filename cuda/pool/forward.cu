@@ -177,11 +177,12 @@ __global__ void __launch_bounds__(kThreads)
   const int top = max(p.height.start(first_row), 0);
   const int bottom = planes > 1 ? p.height.input : min(p.height.start(end_row - 1) + p.height.kernel, p.height.input);
   const int count = (planes - 1) * p.inputs() + max(bottom - top, 0) * p.width.input;
-  const T* const in = device::stage_run<kThreads>(staged, x + first_plane * p.inputs() + top * p.width.input, count);
+  __shared__ uint64_t barrier;
+  device::RunStage<kThreads> stage(barrier, 1);
+  const T* const in = stage.copy(staged, x + first_plane * p.inputs() + top * p.width.input, count);
   const int64_t begin_output = first_plane * p.outputs() + first_row * p.width.output;
   const F image = f.image(staged + device::staged_bytes<T>(t.staged), begin_output, t.outputs);
-  device::copy_async_wait_all();
-  __syncthreads();
+  stage.wait();
   // Columns whose windows are whole first, so that their warps take no time for the others.
   const int wholes = planes * t.groups * t.whole, first_other = (wholes + 31) / 32 * 32;
   const int others = planes * static_cast<int>(t.by_other_groups.divisor) * (p.width.output - t.whole);

@@ -56,6 +56,46 @@ TEST_F(HalfGpu, RowsOfEveryLengthAndPlace) {
   }
 }
 
+/// Pairs of positions and of cells at even and odd sizes: two words of a row that neighbours write, and rows that begin
+/// within one.
+TEST_F(HalfGpu, ChannelsAndWindowsOfPlanes) {
+  const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> ops{
+      {"local_response_norm", [](const Tensor& x) { return local_response_norm(x, 5, {.alpha = 0.5, .k = 1.5}); }},
+      {"windows of four", [](const Tensor& x) { return local_response_norm(x, 4, {.alpha = 0.5, .k = 1.5}); }},
+      {"max_pool2d", [](const Tensor& x) { return max_pool2d(x, 3, {.stride = 2}); }},
+      {"padded",
+       [](const Tensor& x) {
+         return max_pool2d(x, {3, 2}, {.stride = 2, .padding = 1});
+       }},
+      {"ceiling",
+       [](const Tensor& x) {
+         return max_pool2d(x, {2, 3}, {.stride = 2, .ceil_mode = true});
+       }},
+      {"avg_pool2d", [](const Tensor& x) { return avg_pool2d(x, 3, {.stride = 2, .padding = 1}); }}};
+  for (DType dtype : {bfloat16, float16}) {
+    const double bound = 1.01 * unit(dtype);
+    for (const Shape& shape :
+         {Shape{2, 5, 29, 31}, Shape{3, 17, 10, 10}, Shape{2, 9, 3, 367}, Shape{1, 33, 55, 55}, Shape{5, 3, 8, 9}}) {
+      for (const auto& [name, f] : ops) {
+        const Tensor x = (rand(shape) * 4.0 - 1.5).to(dtype), here = x.to(float32).requires_grad_();
+        const Tensor expected = f(here), g = (rand(expected.shape()) - 0.4).to(dtype);
+        const Tensor gradient = grad({expected}, {here}, {g.to(float32)})[0];
+        const auto run = [&](int64_t offset) {
+          const Tensor leaf = placed(x, offset).detach().requires_grad_(), y = f(leaf);
+          return std::vector<Tensor>{y.detach(), grad({y}, {leaf}, {placed(g, offset)})[0]};
+        };
+        const auto got = run(0), moved = run(1);
+        EXPECT_TRUE(near(wide(got[0]), expected.detach(), bound)) << name << ' ' << shape;
+        EXPECT_TRUE(near(wide(got[1]), gradient, bound)) << name << ' ' << shape;
+        EXPECT_FALSE(near(gradient * (1 + 3 * unit(dtype)), gradient, bound)) << name;
+        for (int i = 0; i < 2; ++i) {
+          EXPECT_TRUE(same(moved[i].to(Device::cpu()), got[i].to(Device::cpu()))) << name << ' ' << shape;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(HalfGpu, ExtremesPassNanOn) {
   for (DType dtype : {bfloat16, float16}) {
     for (int64_t length : {9, 40, 1024}) {
