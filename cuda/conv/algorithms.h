@@ -18,6 +18,7 @@ extern const Algorithm kDepthwiseColumns;  ///< depthwise_columns.cu: stride 2, 
 extern const Algorithm kDepthwiseGeneral;  ///< depthwise_general.cu: any stride, dilation, kernel, multiplier
 extern const Algorithm kSmallGroups;       ///< small_groups.cu: few channels a group, any stride and dilation
 extern const Algorithm kPhases;            ///< phases.cu: input gradients with strides, few channels a group
+extern const Algorithm kPhaseRows;         ///< phase_rows.cu: the same of stride 2 on Hopper, wide rows
 extern const Algorithm kStreams;           ///< streams.cu: strided, few channels a group, on Hopper
 extern const Algorithm kStreamsWeight;     ///< streams_weight.cu: their weight gradients
 extern const Algorithm kStraight;          ///< straight.cu: few channels, one group, straight from global memory

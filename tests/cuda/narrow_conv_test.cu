@@ -58,10 +58,9 @@ void expect_infinities_of_plain_sums(const Algorithm& algorithm, const ConvProbl
 }
 
 constexpr const char* kKernels[] = {
-    "depthwise",    "depthwise half", "depthwise rows", "depthwise columns", "depthwise general",
-    "small groups", "phases",         "streams",        "streams weight",    "straight",
-    "pointwise",    "few results",    "few sources",    "few taps",          "few taps rows",
-    "one phase",    "widened"};
+    "depthwise",   "depthwise half", "depthwise rows", "depthwise columns", "depthwise general", "small groups",
+    "phases",      "streams",        "streams weight", "straight",          "pointwise",         "few results",
+    "few sources", "few taps",       "few taps rows",  "one phase",         "phase rows",        "widened"};
 
 template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
@@ -133,6 +132,29 @@ TYPED_TEST(NarrowConv, FewResultsFromRowsOfAnyAlignment) {
     for (const int64_t offset : {0, 1, 2, 3, 4, 5, 6, 7}) {
       ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::BackwardInput, offset))) << p.str();
       expect_right<T>(few, p, ConvPass::BackwardInput, offset);
+    }
+  }
+}
+
+/// Results of all phases as runs that items pass on: several marches and pieces of a slice a block; no, one and two
+/// channel blocks, phases of the depth and neighbours; positions before, beside and behind the source.
+TYPED_TEST(NarrowConv, PhaseRowsInSeveralMarches) {
+  using T = TypeParam;
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper";
+  const Algorithm& rows = find_algorithm("phase rows");
+  for (const ConvProblem& p :
+       {problem({2, 32, 15, 17, 33}, 32, 4, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+        problem({9, 24, 9, 41, 37}, 28, 4, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+        problem({1, 8, 5, 83, 255}, 8, 1, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+        problem({2, 14, 6, 12, 254}, 6, 2, {2, 3, 3}, {.stride = {2, 2, 2}, .padding = {0, 2, 2}}),
+        problem({7, 26, 30, 131}, 16, 2, {3, 3}, {.stride = {2, 2}, .padding = {0, 0}}),
+        problem({3, 16, 7, 19, 55}, 10, 2, {2, 3, 2}, {.stride = {1, 2, 2}, .padding = {0, 1, 0}}),
+        problem({40, 64, 123}, 16, 2, {3}, {.stride = {2}, .padding = {0}}),
+        problem({150, 20, 13, 20}, 12, 2, {2, 3}, {.stride = {1, 2}, .padding = {1, 4}}),
+        problem({2, 6, 45, 51}, 12, 6, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}})}) {
+    for (const int64_t offset : {0, 1, 2, 3, 5}) {
+      ASSERT_TRUE(rows.supports(p, config_of<T>(ConvPass::BackwardInput, offset))) << p.str();
+      expect_right<T>(rows, p, ConvPass::BackwardInput, offset);
     }
   }
 }
@@ -270,7 +292,8 @@ TYPED_TEST(NarrowConv, OneTf32ProductKeepsItsBound) {
         << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
     ++runs[algorithm.name];
   });
-  for (const char* kernel : {"straight", "pointwise", "few results", "few sources", "few taps", "one phase"})
+  for (const char* kernel :
+       {"straight", "pointwise", "few results", "few sources", "few taps", "one phase", "phase rows"})
     EXPECT_GT(runs[kernel], 0) << kernel;
 }
 
@@ -281,7 +304,7 @@ TYPED_TEST(NarrowConv, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
   for_each_supported<T>(0, [&](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
     const std::string kernel = algorithm.name;
     if (!kernel.starts_with("depthwise") && kernel != "straight" && kernel != "pointwise" && kernel != "streams" &&
-        kernel != "one phase" && !kernel.starts_with("few"))
+        kernel != "one phase" && kernel != "phase rows" && !kernel.starts_with("few"))
       return;
     Tensors<T> got(problem, 0), expected(problem, 0);
     for (Tensors<T>* t : {&got, &expected}) {
