@@ -4,9 +4,7 @@
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-st-async
 #pragma once
 
-#include "../device/async_copy.cuh"
-#include "../device/mbarrier.cuh"
-#include "../device/run_piece.cuh"
+#include "../device/ring.cuh"
 #include "../device/widen.cuh"
 #include "../launch.h"
 #include "plane_ring.h"
@@ -21,17 +19,6 @@ __device__ __forceinline__ void store_in_block(uint32_t rank, uint32_t slot, dou
                "d"(value), "r"(device::barrier_of_block(barrier, rank))
                : "memory");
 }
-
-/// A place in the ring, and the parity of its turn.
-struct RingSlot {
-  int at = 0;
-  uint32_t parity = 0;
-  __device__ RingSlot ahead(int count, int slots) const {  // count <= slots
-    RingSlot next{at + count, parity};
-    if (next.at >= slots) next = {next.at - slots, parity ^ 1};
-    return next;
-  }
-};
 
 /// Piece `number` of a row.
 template <class T>
@@ -55,44 +42,7 @@ struct RingPiece {
   }
   __device__ int64_t end() const { return run.tail_at + run.edges - run.head; }
   /// The same elements with packs that lie at granules where element 0 lies `lead` elements behind one.
-  __device__ RunPiece behind(int lead) const {
-    RunPiece there = RunPiece::of<kSize>(run.begin + lead, end() + lead);
-    there.begin -= lead;
-    there.packs_at -= lead;
-    there.tail_at -= lead;
-    return there;
-  }
-};
-
-/// Where a piece lies in a slot: elements as in memory, so that element i is values[i].
-template <class T>
-__device__ __forceinline__ const T* staged_piece(const unsigned char* slot, const T* data, int64_t begin) {
-  const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(data + begin) % device::kGranule / sizeof(T));
-  return reinterpret_cast<const T*>(slot) + (lead - begin);
-}
-
-/// What is copied of a piece: whole granules of memory, but for the last of a tensor, whose allocation may end within
-/// it.
-template <class T>
-struct RingCopy {
-  const T *from = nullptr, *end = nullptr;  ///< of the piece, from its first granule
-  uint32_t bytes = 0;                       ///< of whole granules
-  RingCopy() = default;
-  __device__ RingCopy(const T* data, int64_t begin, int64_t end_of_piece, int64_t end_of_data)
-      : from(data + begin - reinterpret_cast<uintptr_t>(data + begin) % device::kGranule / sizeof(T)),
-        end(data + end_of_piece) {
-    constexpr int kSize = kWide<T>;
-    const int count = static_cast<int>(end - from), up = (count + kSize - 1) / kSize;
-    bytes = static_cast<uint32_t>(from + up * kSize > data + end_of_data ? count / kSize : up) * device::kGranule;
-  }
-  /// The engine tells `full`, which has been told to expect the bytes. The rest has been copied before.
-  __device__ void start(unsigned char* to, uint32_t full) const {
-    if (bytes > 0) device::copy_bulk(static_cast<uint32_t>(__cvta_generic_to_shared(to)), from, bytes, full);
-  }
-  __device__ void copy_rest(unsigned char* to) const {
-#pragma unroll 1
-    for (auto at = static_cast<int>(bytes / sizeof(T)); from + at < end; ++at) reinterpret_cast<T*>(to)[at] = from[at];
-  }
+  __device__ RunPiece behind(int lead) const { return RunPiece::of<kSize>(run.begin, end(), lead); }
 };
 
 /// One warp: fills the ring with the block's pieces of the cluster's rows. A lane finds where a piece is, all wait for
@@ -241,48 +191,26 @@ __global__ void __launch_bounds__((RingPlan::kMostWarps + 1) * 32, 2)
   }
 }
 
-/// visit(element numbers' pack of each) for the lane's packs of a piece, a pack also where operands begin anywhere, and
-/// edge(element of each) for the elements outside them.
+/// visit(number of the first element, pack of each) for the lane's packs of a piece, and packs of one for the elements
+/// outside them.
 template <bool kPacks, class T, class Visit, class... More>
 __device__ __forceinline__ void each_pack_of_piece(const RunPiece& run, const Visit& visit, const T* values,
                                                    const More*... more) {
-  constexpr int kSize = kWide<T>, kBatch = 4 / (1 + static_cast<int>(sizeof...(More)));
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto load = [&](const T* from, int pack) {
-    if constexpr (kPacks) {
-      return reinterpret_cast<const Pack<T, kSize>*>(from + run.packs_at)[pack];
-    } else {
-      Pack<T, kSize> one;
+  // Packs between granules take twice the registers.
+  constexpr int kBatch = (kPacks ? 4 : 2) / (1 + static_cast<int>(sizeof...(More))), kLanes = 32;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  each_batch_of_piece<kPacks, kBatch>(
+      run,
+      [&](int begin, const auto&... batch) {
+        // The same for all lanes, so that only the last batch asks which packs there are.
+        const bool whole = begin + kLanes * kBatch <= run.packs;
 #pragma unroll
-      for (int k = 0; k < kSize; ++k) one.at[k] = from[run.packs_at + pack * kSize + k];
-      return one;
-    }
-  };
-  // The same for all lanes: all packs of a batch on their way, and only the last batch asks which there are.
-#pragma unroll 1
-  for (int begin = 0; begin < run.packs; begin += 32 * kBatch) {
-    const auto load_batch = [&](const T* from) {
-      struct Batch {
-        Pack<T, kSize> at[kBatch];
-      } batch;
-#pragma unroll
-      for (int u = 0; u < kBatch; ++u) batch.at[u] = load(from, min(begin + u * 32 + lane, run.packs - 1));
-      return batch;
-    };
-    const auto visit_batch = [&](const auto&... batch) {
-      const bool whole = begin + 32 * kBatch <= run.packs;
-#pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const int pack = begin + u * 32 + lane;
-        if (whole || pack < run.packs) visit(run.packs_at + pack * kSize, batch.at[u]...);
-      }
-    };
-    visit_batch(load_batch(values), load_batch(more)...);
-  }
-  if (lane < run.edges) {
-    const int64_t i = run.edge(lane);
-    visit(i, Pack<T, 1>{values[i]}, Pack<T, 1>{more[i]}...);
-  }
+        for (int u = 0; u < kBatch; ++u) {
+          const int pack = begin + u * kLanes + lane;
+          if (whole || pack < run.packs) visit(run.packs_at + pack * kWide<T>, batch.at[u]...);
+        }
+      },
+      [&](int64_t i, auto... elements) { visit(i, Pack<T, 1>{elements}...); }, values, more...);
 }
 
 /// Clusters that the GPU has room for at once: others would begin when the first have done all their rows.

@@ -19,7 +19,7 @@ namespace halo::cuda {
 /// warp, which sums over it when it has arrived and writes its results once the sums of the whole row are known.
 struct RingPlan {
   static constexpr int kMostParts = 8, kMostWarps = 12;
-  static constexpr int64_t kPieceBytes = 6400;  ///< of an operand, at most
+  static constexpr int64_t kPieceBytes = 6400, kPieceElements = 1600;  ///< of an operand, at most; of one alone
 
   int64_t rows = 0, length = 0, positions = 0;
   FastDivide by_groups{}, by_pieces{};      ///< those of a plane
@@ -34,7 +34,8 @@ struct RingPlan {
   /// worth it, too few for the GPU, or longer than shared memory.
   template <class T>
   static std::optional<RingPlan> of(const RowNormProblem& p, int operands, int sums, const DeviceTraits& traits) {
-    constexpr int64_t kShortPlane = 64, kShortRow = 12 << 10, kLongRow = int64_t{1} << 20, kFewBlocks = 96;
+    constexpr int64_t kShortPlane = 64, kShortRow = 12 << 10, kLongRow = int64_t{1} << 20, kFewBlocks = 96,
+                      kLongPart = 32 << 10;
     constexpr int64_t kBytes = sizeof(T);
     if (!traits.is_hopper() || p.positions < kShortPlane || p.length() > kLongRow || p.length() * kBytes < kShortRow ||
         p.rows > INT32_MAX) {
@@ -42,7 +43,8 @@ struct RingPlan {
     }
     RingPlan plan{.rows = p.rows, .length = p.length(), .positions = p.positions, .sums = sums};
     plan.planes = static_cast<int>(p.channels_per_row);
-    plan.each = static_cast<int>((p.positions * kBytes + kPieceBytes - 1) / kPieceBytes);
+    const int64_t most = operands == 1 ? std::min(kPieceBytes, kPieceElements * kBytes) : kPieceBytes;
+    plan.each = static_cast<int>((p.positions * kBytes + most - 1) / most);
     plan.piece = static_cast<int>((p.positions / plan.each + kWide<T>) / kWide<T> * kWide<T>);
     plan.pieces = plan.planes * plan.each;
     plan.by_groups = FastDivide(static_cast<uint32_t>(p.groups));
@@ -59,7 +61,10 @@ struct RingPlan {
       const int64_t at_once = traits.multiprocessors * side_by_side / parts;
       // Time, in rows that a multiprocessor has alone: the last march may have rows for some clusters only.
       const double time = static_cast<double>((p.rows + at_once - 1) / at_once * side_by_side) / parts;
-      if (plan.memory(least_slots) > room || (least > 0 && time > 0.9 * least)) continue;
+      // Of equals with one operand the one with more parts, if those are long: at any time its rows lie closer
+      // together.
+      const bool close = operands == 1 && p.length() * kBytes >= parts * kLongPart;
+      if (plan.memory(least_slots) > room || (least > 0 && time > (close ? 1.1 : 0.9) * least)) continue;
       least = time;
       plan.parts = parts;
       plan.slots = static_cast<int>(std::min((room / side_by_side - plan.memory(0)) / plan.memory_of_slot(), 4 * own));

@@ -36,7 +36,7 @@ struct NormPlanes {
 };
 
 /// out = plane(in...) in accumulator type for the elements of one piece of a plane, `threads` of which this is number
-/// `thread`: whole packs (`packs`: operands are aligned), and elements at the edges.
+/// `thread`: whole packs, which are granules of `out` (`packs`: of all operands), and elements at the edges.
 template <int kBatch, class T, class Plane, class... In>
 __device__ __forceinline__ void map_piece(const RunPiece& piece, int thread, int threads, bool packs,
                                           const Plane& plane, T* out, const In*... in) {
@@ -51,19 +51,21 @@ __device__ __forceinline__ void map_piece(const RunPiece& piece, int thread, int
     return device::narrow<T>(result);
   };
   const auto single = [&](int64_t i) { out[i] = apply(Pack<In, 1>{in[i]}...).at[0]; };
-  if (!packs) {
-    const int64_t end = piece.tail_at + piece.edges - piece.head;
-    for (int64_t i = piece.begin + thread; i < end; i += threads) single(i);
-    return;
-  }
   const auto load = [&](int pack, const auto* from) {
     using Packed = Pack<std::remove_cvref_t<decltype(*from)>, kSize>;
     struct Batch {
       Packed at[kBatch];
     } batch;
+    const auto each = [&](const auto& load_pack) {
 #pragma unroll
-    for (int u = 0; u < kBatch; ++u) {
-      batch.at[u] = reinterpret_cast<const Packed*>(from + piece.packs_at)[min(pack + u * threads, piece.packs - 1)];
+      for (int u = 0; u < kBatch; ++u) {
+        batch.at[u] = load_pack(from + piece.packs_at + int64_t{min(pack + u * threads, piece.packs - 1)} * kSize);
+      }
+    };
+    if (packs) {
+      each([](const auto* at) { return *reinterpret_cast<const Packed*>(at); });
+    } else {
+      each([](const auto* at) { return load_between_granules(at); });
     }
     return batch;
   };
@@ -85,7 +87,8 @@ struct PlanePieces {
   static constexpr int kPacks = 4;  ///< of all operands, on their way to a thread
   int64_t positions, length;        ///< of a plane, of a piece: whole packs
   Divide each;                      ///< pieces of a plane
-  bool packs;
+  bool packs;                       ///< all operands are aligned
+  int lead;                         ///< elements of a granule before what is written
 };
 
 template <class T, class F, class... In>
@@ -95,8 +98,8 @@ __global__ void __launch_bounds__(kMapThreads)
   const int64_t piece = pieces.each.split(q), begin = q * pieces.positions, end = begin + pieces.positions;
   constexpr int kSize = kWide<T>;
   const int64_t cut = (begin & ~int64_t{kSize - 1}) + piece * pieces.length;
-  const RunPiece run =
-      RunPiece::of<kSize>(piece == 0 ? begin : cut, piece + 1 == pieces.each.divisor ? end : cut + pieces.length);
+  const RunPiece run = RunPiece::of<kSize>(piece == 0 ? begin : cut,
+                                           piece + 1 == pieces.each.divisor ? end : cut + pieces.length, pieces.lead);
   map_piece<PlanePieces::kPacks / static_cast<int>(sizeof...(In))>(
       run, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x), pieces.packs, f.plane(q), out, in...);
 }
@@ -127,8 +130,9 @@ void map_planes(const char* name, Device device, int64_t count, const Divide& po
                   positions, f, out, in...);
   }
   const bool packs = is_aligned<T, kWide<T>>(out) && (is_aligned<T, kWide<T>>(in) && ...);
+  const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(out) % 16 / sizeof(T));
   launch(name, plane_kernel<T, F, In...>, static_cast<unsigned>(blocks), threads, 0, scope.stream(),
-         PlanePieces{positions.divisor, length, Divide(each, blocks), packs}, f, out, in...);
+         PlanePieces{positions.divisor, length, Divide(each, blocks), packs, lead}, f, out, in...);
 }
 
 }  // namespace halo::cuda
