@@ -3,8 +3,8 @@
 //
 // A team of threads folds its share of an output's elements in order, and a fixed tree combines the team
 // (device/teams.cuh). Where few outputs have many elements, several blocks share one output and a second kernel folds
-// their results in order. How the work is divided depends on the sizes alone, so the bits do not depend on where
-// operands begin, the GPU, the stream or the run.
+// their results in order. On Hopper, long runs are folded by pieces (fold_ring.cuh). How the work is divided depends on
+// the sizes alone, and on that, so the bits do not depend on where operands begin, the stream or the run.
 //
 // A fold F is a trivially copyable struct with
 //   using Acc                                              trivial
@@ -26,12 +26,14 @@
 #include <utility>
 
 #include "../device/async_copy.cuh"
+#include "../device/grid_order.cuh"
 #include "../device/run_piece.cuh"
 #include "../device/shares.h"
 #include "../device/teams.cuh"
 #include "../device/walk.cuh"
 #include "../launch.h"
 #include "../runtime/device.h"
+#include "fold_ring.cuh"
 
 namespace halo::cuda {
 
@@ -173,7 +175,7 @@ __device__ __forceinline__ void each_of_runs(const RunDivision& work, int64_t st
   }
 }
 
-/// The same for operands that begin anywhere: an element at a time, in the same order.
+/// The same for operands that begin anywhere, in the same order.
 template <class Visit, class VisitPacks, class T, class... More>
 __device__ __forceinline__ void each_of_unaligned_runs(const RunDivision& work, int64_t start, Visit visit,
                                                        VisitPacks visit_packs, const T* x, const More*... more) {
@@ -191,8 +193,7 @@ __device__ __forceinline__ void each_of_unaligned_runs(const RunDivision& work, 
 #pragma unroll 1
         for (int i = rank; i < piece.edges; i += depth) visit(piece.edge(i), x[piece.edge(i)], more[piece.edge(i)]...);
       }
-      const int64_t at = piece.packs_at + int64_t{pack} * kSize;
-      const int count = work.packs_of_batch<kBatch>(piece.packs - pack);
+      if (piece.packs == 0) break;
       struct Packs {
         Pack<T, kSize> at[kBatch];
       };
@@ -200,12 +201,15 @@ __device__ __forceinline__ void each_of_unaligned_runs(const RunDivision& work, 
         Packs packs;
 #pragma unroll
         for (int u = 0; u < kBatch; ++u) {
-#pragma unroll
-          for (int k = 0; k < kSize; ++k) packs.at[u].at[k] = u < count ? from[at + u * step + k] : T{};
+          const int64_t number = min(pack + u * depth, piece.packs - 1);
+          packs.at[u] = load_between_granules(from + piece.packs_at + number * kSize);
         }
         return packs;
       };
-      const auto pass = [&](const auto&... packs) { visit_packs(at, step, count, packs.at...); };
+      const auto pass = [&](const auto&... packs) {
+        visit_packs(piece.packs_at + int64_t{pack} * kSize, step, work.packs_of_batch<kBatch>(piece.packs - pack),
+                    packs.at...);
+      };
       pass(load(x), load(more)...);
     }
   }
@@ -238,18 +242,6 @@ __device__ __forceinline__ void each_of_share(const RunDivision& work, const Wal
   each_of_unaligned_runs(work, start, visit, visit_packs, x, more...);
 }
 
-template <class F>
-using PackOf = Pack<std::remove_cvref_t<decltype(*std::declval<F>().x)>,
-                    kWide<std::remove_cvref_t<decltype(*std::declval<F>().x)>>>;
-template <class F>
-inline constexpr bool kAddsSeveralPacks = requires(const F& f, typename F::Acc& acc, const PackOf<F> (&packs)[1]) {
-  f.add_packs(acc, 1, packs);
-};
-template <class F>
-inline constexpr bool kAddsPacks = requires {
-  &F::add_pack;
-};
-
 /// grid.x = output tiles, grid.y = parts. With several parts, partial[part * outputs + o] takes the results. kRuns:
 /// aligned ones, in a kernel of their own, as the other roads take many registers.
 template <class F, bool kRuns>
@@ -265,30 +257,14 @@ __global__ void __launch_bounds__(Teams::kThreads)
     kept.locate(o, start);
     acc = f.start(o, start[0]);
     const auto add = [&](int64_t at, auto... value) { f.add(acc, at, value...); };
-    const auto add_packs = [&]<class Packed, int N, class... More>(int64_t at, int64_t step, int count,
-                                                                   const Packed(&packs)[N], const More&... more) {
-      if constexpr (kAddsSeveralPacks<F>) {
-        f.add_packs(acc, count, packs);
-      } else {
-#pragma unroll
-        for (int u = 0; u < N; ++u) {
-          if (u >= count) break;
-          if constexpr (kAddsPacks<F>) {
-            f.add_pack(acc, packs[u], more[u]...);
-          } else {
-#pragma unroll
-            for (int k = 0; k < kWide<std::remove_cvref_t<decltype(*f.x)>>; ++k) {
-              f.add(acc, at + u * step + k, packs[u].at[k], more[u].at[k]...);
-            }
-          }
-        }
-      }
+    const auto add_several = [&](int64_t at, int64_t step, int count, const auto&... packs) {
+      add_packs(f, acc, at, step, count, packs...);
     };
     const auto each = [&](const auto*... operands) {
       if constexpr (kRuns) {
-        each_of_runs(work, start[0], add, add_packs, operands...);
+        each_of_runs(work, start[0], add, add_several, operands...);
       } else {
-        each_of_share(work, reduced, start[0], add, add_packs, operands...);
+        each_of_share(work, reduced, start[0], add, add_several, operands...);
       }
     };
     if constexpr (requires { f.y; }) {
@@ -297,6 +273,9 @@ __global__ void __launch_bounds__(Teams::kThreads)
       each(f.x);
     }
   }
+#if __CUDA_ARCH__ >= 900
+  device::release_next_grid();
+#endif
   acc = combine_team(work.teams, acc, values, f);
   if (work.teams.rank() != 0 || o >= work.outputs) return;
   if (work.parts == 1) {
@@ -306,20 +285,24 @@ __global__ void __launch_bounds__(Teams::kThreads)
   }
 }
 
-/// A team folds the parts of an output.
+/// A team folds the parts of an output; partial[part * part_step + output * output_step].
 template <class F>
 __global__ void __launch_bounds__(Teams::kThreads)
-    fold_runs_parts_kernel(const __grid_constant__ Teams teams, int64_t outputs, int64_t parts,
-                           const __grid_constant__ F f, const typename F::Acc* partial) {
+    fold_runs_parts_kernel(const __grid_constant__ Teams teams, int64_t outputs, int64_t parts, int64_t part_step,
+                           int64_t output_step, const __grid_constant__ F f, const typename F::Acc* partial) {
   using Acc = typename F::Acc;
   __shared__ Acc values[Teams::kThreads];
   const int64_t o = int64_t{blockIdx.x} * teams.lanes + teams.lane();
   Acc acc{};
+#if __CUDA_ARCH__ >= 900
+  device::wait_for_previous_grid();
+#endif
   if (o < outputs) {
-    acc = partial[teams.rank() * outputs + o];
+    partial += o * output_step;
+    acc = partial[teams.rank() * part_step];
 #pragma unroll 4
     for (int64_t part = teams.rank() + teams.depth; part < parts; part += teams.depth) {
-      acc = f(acc, partial[part * outputs + o]);
+      acc = f(acc, partial[part * part_step]);
     }
   }
   acc = combine_team(teams, acc, values, f);
@@ -368,23 +351,42 @@ void fold_runs(const char* name, Device device, const Shape& shape, const Shape&
   using T = std::remove_cvref_t<decltype(*f.x)>;
   RunDivision work = divide_runs(outer, inner, kWide<T>);
   bool aligned = work.run > 0 && is_aligned<T, kWide<T>>(f.x);
-  if constexpr (requires { f.y; }) aligned = aligned && is_aligned<T, kWide<T>>(f.y);
+  constexpr bool kTwo = requires { f.y; };
+  if constexpr (kTwo) aligned = aligned && is_aligned<T, kWide<T>>(f.y);
 
-  work.shares = Shares(work.run == 0 ? work.count : work.all_pieces, work.parts);
   using Acc = typename F::Acc;
+  constexpr int kOperands = kTwo ? 2 : 1;
+  const DeviceTraits& traits = device_traits(device.index);
+  const DeviceScope scope(device);
+  const auto fold_parts = [&](const Teams& teams, int64_t parts, int64_t part_step, int64_t output_step,
+                              const Acc* values) {
+    launch_with({.early = traits.is_hopper()}, name, fold_runs_parts_kernel<F>, teams.blocks(work.outputs),
+                Teams::kThreads, 0, scope.stream(), teams, work.outputs, parts, part_step, output_step, f, values);
+  };
+  const auto side_by_side = [](int64_t parts) {
+    return Teams::with_depth(std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(parts, Teams::kThreads))));
+  };
+  if constexpr (kAddsPacks<F> || kAddsSeveralPacks<F>) {
+    using Head = RingHead<F>;
+    const auto ring =
+        work.run > 0 && work.parts > 1 ? RingFold::of<T>(outer, inner, kOperands, sizeof(Head), traits) : std::nullopt;
+    if (ring) {
+      const Storage partial(static_cast<std::size_t>(ring->pieces) * sizeof(Acc), device);
+      auto* const values = static_cast<Acc*>(partial.data());
+      launch(name, aligned ? fold_ring_kernel<F, true> : fold_ring_kernel<F, false>, ring->blocks, ring->threads(),
+             ring->memory(sizeof(Head)), scope.stream(), *ring, Walk<1>(outer), f, values);
+      return fold_parts(side_by_side(ring->parts), ring->parts, 1, ring->parts, values);
+    }
+  }
+  work.shares = Shares(work.run == 0 ? work.count : work.all_pieces, work.parts);
   const Storage partial(work.parts > 1 ? static_cast<std::size_t>(work.outputs * work.parts) * sizeof(Acc) : 0, device);
   auto* const values = static_cast<Acc*>(partial.data());
-  const DeviceScope scope(device);
   const dim3 grid(work.teams.blocks(work.outputs), static_cast<unsigned>(work.parts));
   launch(name, aligned ? fold_runs_kernel<F, true> : fold_runs_kernel<F, false>, grid, Teams::kThreads,
          aligned ? RunSlots::kAll : 0, scope.stream(), work, Walk<1>(outer), Walk<1>(inner), f, values);
   if (work.parts == 1) return;
-  const Teams teams =
-      work.outputs > 1
-          ? Teams::of(work.outputs, work.parts, true)
-          : Teams::with_depth(std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(work.parts, Teams::kThreads))));
-  launch(name, fold_runs_parts_kernel<F>, teams.blocks(work.outputs), Teams::kThreads, 0, scope.stream(), teams,
-         work.outputs, work.parts, f, values);
+  fold_parts(work.outputs > 1 ? Teams::of(work.outputs, work.parts, true) : side_by_side(work.parts), work.parts,
+             work.outputs, 1, values);
 }
 
 }  // namespace halo::cuda

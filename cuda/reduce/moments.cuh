@@ -1,6 +1,7 @@
 // Mean and variance in one pass, without cancellation.
 #pragma once
 
+#include <cfloat>
 #include <cstdint>
 
 #include "../device/widen.cuh"
@@ -35,11 +36,21 @@ struct Moments {
       }
     }
     if (count <= 0) return;
+    const float power = powers[0] + powers[1];
+    if (!(power <= FLT_MAX)) {  // beyond float32, where their mean may not be
+#pragma unroll
+      for (int u = 0; u < M; ++u) {
+        if (u >= count) break;
+#pragma unroll
+        for (int k = 0; k < N; ++k) add(static_cast<double>(device::to_accumulator(packs[u].at[k])));
+      }
+      return;
+    }
     const double apart = static_cast<double>(first) - shift;
     const auto plain = static_cast<double>(differences[0] + differences[1]);
     const double all = plain + static_cast<double>(N * count) * apart;
     sum += all;
-    squares += static_cast<double>(powers[0] + powers[1]) + apart * (plain + all);
+    squares += static_cast<double>(power) + apart * (plain + all);
   }
   __device__ double mean(double count) const { return shift + sum / count; }
   /// Sum of the squared differences to the mean.

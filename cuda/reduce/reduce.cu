@@ -33,12 +33,18 @@ struct Sum {
   __device__ Acc start(int64_t, int64_t) const { return 0; }
   __device__ void add(Acc& acc, int64_t, T value) const { acc += static_cast<Acc>(to_accumulator(value)); }
   /// Eight half-precision numbers in float32, which rounds far less than they did.
-  __device__ void add_pack(Acc& acc, const Pack<T, 8>& pack) const requires(sizeof(T) == 2 && !std::is_integral_v<T>) {
+  __device__ void add_pack(Acc& acc, const Pack<T, kWide<T>>& pack) const
+      requires(sizeof(T) < 8 && !std::is_integral_v<T>) {
     const auto wide = device::widen(pack);
-    float sums[4];
+    if constexpr (sizeof(T) == 2) {
+      float sums[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) sums[k] = wide.at[k] + wide.at[k + 4];
-    acc += static_cast<Acc>((sums[0] + sums[2]) + (sums[1] + sums[3]));
+      for (int k = 0; k < 4; ++k) sums[k] = wide.at[k] + wide.at[k + 4];
+      acc += static_cast<Acc>((sums[0] + sums[2]) + (sums[1] + sums[3]));
+    } else {
+#pragma unroll
+      for (const auto value : wide.at) acc += static_cast<Acc>(value);
+    }
   }
   __device__ Acc operator()(Acc a, Acc b) const { return a + b; }
   __device__ void write(int64_t o, Acc acc) const {

@@ -90,7 +90,7 @@ struct Variance {
   __device__ Acc start(int64_t, int64_t at) const { return Moments::around(to_double(x[at])); }
   __device__ void add(Acc& acc, int64_t, T value) const { acc.add(to_double(value)); }
   template <int N>
-  __device__ void add_packs(Acc& acc, int count, const Pack<T, kWide<T>> (&packs)[N]) const requires(sizeof(T) == 2) {
+  __device__ void add_packs(Acc& acc, int count, const Pack<T, kWide<T>> (&packs)[N]) const requires(sizeof(T) < 8) {
     acc.add_packs(count, packs);
   }
   __device__ Acc operator()(const Acc& a, const Acc& b) const { return Moments::combine(a, b); }

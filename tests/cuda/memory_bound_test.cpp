@@ -178,6 +178,47 @@ TEST_F(Gpu, ManyRunsOfFewElements) {
   }
 }
 
+// Runs that the copy engine brings in pieces: of one piece and of several, outputs that lie between runs and not, runs
+// that begin at any element, with NaN around them.
+TEST_F(Gpu, FoldsOfLongRuns) {
+  struct Fold {
+    Shape shape;   // of memory
+    int64_t rows;  // of its third axis that are folded
+    Shape axes;
+  };
+  for (const Fold& fold : {Fold{{150, 9, 41, 49}, 40, {0, 2, 3}}, Fold{{67, 7, 83, 71}, 83, {0, 2, 3}},
+                           Fold{{7, 90, 67, 71}, 60, {1, 2, 3}}, Fold{{5, 3, 211, 1201}, 200, {0, 2, 3}}}) {
+    for (DType dtype : {float32, bfloat16}) {
+      const Tensor values = (randn(fold.shape) * 3.0 + 20.0).to(dtype);
+      const int64_t count = values.numel();
+      Tensors first;
+      for (int64_t begin : {0, 1, 2, 7}) {
+        Tensor memory = full({count + 16}, NAN, {.dtype = dtype, .device = Device::cuda()});
+        memory.slice(0, begin, begin + count).copy_(values.reshape({count}));
+        Tensor x = memory.slice(0, begin, begin + count).reshape(fold.shape);
+        x.slice(2, fold.rows, fold.shape[2]).fill_(NAN);
+        x = x.slice(2, 0, fold.rows);
+        const Tensors got{var(x, fold.axes), sum(x, fold.axes), amax(x, fold.axes), var(x * 0x1p62, fold.axes)};
+        const std::string what = concat(name(dtype), " from ", begin, ", width ", fold.shape[3]);
+        if (begin > 0) {
+          for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same(got[i], first[i])) << what << ", result " << i;
+          continue;
+        }
+        first = got;
+        const Tensor wide = values.slice(2, 0, fold.rows).to(float64), variance = var(wide, fold.axes);
+        const double unit = dtype == float32 ? 2e-7 : 0x1p-8;
+        const auto here = [](const Tensor& t) { return t.to(float64).to(Device::cpu()); };
+        EXPECT_TRUE(testing::near(here(got[0]), variance, unit)) << what;
+        EXPECT_FALSE(testing::near(here(got[0]) * (1 + 3 * unit), variance, unit)) << what;
+        EXPECT_TRUE(testing::near(here(got[1]), sum(wide, fold.axes), unit)) << what;
+        EXPECT_TRUE(same(here(got[2]), amax(wide, fold.axes))) << what;
+        // Squares of float32 would be beyond its range.
+        EXPECT_TRUE(testing::near(here(got[3]) * 0x1p-124, variance, unit)) << what;
+      }
+    }
+  }
+}
+
 // Kernels read whole granules of 16 bytes: neither what lies beside an operand nor where it begins may show.
 TEST_F(Gpu, BitsDoNotDependOnWhereOperandsBegin) {
   const Tensor row = randn({6}, {.device = Device::cuda()});
