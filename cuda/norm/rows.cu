@@ -2,8 +2,10 @@
 // sums over rows is kept a column a thread, added up over the block's teams, then over blocks (reduce/partials.h).
 #include <halo/ops/binary_functors.h>
 
+#include "../device/grid_order.cuh"
 #include "../device/team_row.cuh"
 #include "../reduce/partials.h"
+#include "../runtime/traits.h"
 #include "rows.h"
 
 namespace halo::cuda {
@@ -154,7 +156,7 @@ inline constexpr int kBackwardBlocks = sizeof(typename Row::Element) != 2 ? 1
 template <class Row>
 inline constexpr bool kReadsTwice = sizeof(typename Row::Element) == 2;
 
-/// partials: [blocks][kSums][length], sums over the block's rows.
+/// partials: [blocks][kSums][length], sums over the block's rows; null: not wanted.
 template <class Row, int kSums>
 __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Row> : 1)
     rows_backward_kernel(const __grid_constant__ RowTeams teams,
@@ -164,7 +166,7 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
   using Three = Totals<Value, 3>;
   constexpr bool kStream = kSums > 2;  // a gradient besides, and the sum of all: as many operands as sums
   constexpr bool kTwice = kReadsTwice<Row>;
-  // What rounding takes from a mean in float32 does not show in results of half types: (x - mean) rstd in one step.
+  // What rounding takes from a mean in float32 does not show in results of half types.
   constexpr bool kHalf = sizeof(typename Row::Element) == 2;
   __shared__ Three shared[Row::kThreads / Teams::kWarp];
   const Value per_element = 1 / static_cast<Value>(args.length);
@@ -203,8 +205,8 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
         return row.chunk(held[operand], p);
       }
     };
-    // f(chunk of x - mean, times rstd if kHalf, of g, and of g times the weight, p); of elements that there are not, g
-    // is 0, and x - mean if that is summed.
+    // f(chunk of x - mean, of g, and of g times the weight, p); of elements that there are not, g is 0, and x - mean if
+    // that is summed.
     const auto each_chunk = [&](const auto& f) {
 #pragma unroll
       for (int p = 0; p < Row::kPacks; ++p) {
@@ -212,11 +214,7 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
         const auto up = chunk_of(kGradient, p);
 #pragma unroll
         for (int k = 0; k < Row::kSize; ++k) {
-          if constexpr (kHalf) {
-            d.at[k] = product(d.at[k] - mean, rstd);
-          } else {
-            d.at[k] -= row.holds(p * Row::kSize + k) ? mean : Value(0);
-          }
+          d.at[k] -= kHalf || row.holds(p * Row::kSize + k) ? mean : Value(0);
           h.at[k] *= up.at[k];
         }
         f(d, up, h, p);
@@ -233,7 +231,7 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
     });
     const Three totals = sum_over_team(row, sum_of(parts), shared);
     const Value rest = product(totals.at[0], per_element), plain = product(totals.at[1], per_element);
-    const Value scaled = (totals.at[2] - rest * totals.at[1]) * per_element * (kHalf ? Value(1) : rstd);
+    const Value scaled = (totals.at[2] - rest * totals.at[1]) * per_element * rstd;
     const Value shift = product(-rest, rstd), of_plain = product(-plain, rstd), of_xhat = -scaled * rstd;
     if constexpr (kTwice) {
       asm volatile("" ::: "memory");  // so that it is
@@ -246,7 +244,7 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
 #pragma unroll
       for (int k = 0; k < Row::kSize; ++k) {
         const int e = p * Row::kSize + k;
-        const Value xhat = kHalf ? d.at[k] : d.at[k] * rstd + shift,
+        const Value xhat = kHalf ? product(d.at[k], rstd) : d.at[k] * rstd + shift,
                     plain_part = kStream ? of_plain + more.at[k] : of_plain;
         grad.at[k] = h.at[k] * rstd + (xhat * of_xhat + plain_part);
         sums[0].at[e] += up.at[k] * xhat;
@@ -256,6 +254,10 @@ __global__ void __launch_bounds__(Row::kThreads, kSums == 2 ? kBackwardBlocks<Ro
       if (args.x_grad != nullptr && row.active && row.holds(p * Row::kSize)) row.store_chunk(args.x_grad, p, grad);
     });
   }
+#if __CUDA_ARCH__ >= 900
+  device::release_next_grid();
+#endif
+  if (partials == nullptr) return;
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {
     store_column_sums(next, teams.teams, sums[k], partials + (int64_t{blockIdx.x} * kSums + k) * args.length);
@@ -350,6 +352,7 @@ void rows_backward(const char* name, const RowBackward<T>& a, RowStatistic<T>* w
   const bool packs = are_packs(a);
   const int64_t blocks = backward_blocks(a);
   const int sums = kernel_sums(a);
+  const bool wanted = a.weight_grad != nullptr || a.bias_grad != nullptr || a.x_sum != nullptr;
   with_backward_row<T>({a.rows, a.length}, packs, is_stream(a),
                        [&]<class Row>(std::type_identity<Row>, const RowTeams& t) {
                          auto kernel = rows_backward_kernel<Row, 3>;
@@ -360,10 +363,12 @@ void rows_backward(const char* name, const RowBackward<T>& a, RowStatistic<T>* w
                          }
                          const std::size_t slots = static_cast<std::size_t>(sums) * (kReadsTwice<Row> ? 2 : 1);
                          launch(name, kernel, static_cast<unsigned>(blocks), Row::kThreads, slots * Row::kSlotBytes,
-                                stream, t, a, workspace);
+                                stream, t, a, wanted ? workspace : nullptr);
                        });
+  if (!wanted) return;
   sum_partials<RowStatistic<T>, T>(name, workspace, blocks, sums * a.length, a.length,
-                                   {{a.weight_grad, a.bias_grad, a.x_sum}, a.length}, stream);
+                                   {{a.weight_grad, a.bias_grad, a.x_sum}, a.length}, stream, 1,
+                                   device_traits().is_hopper());
 }
 
 template void rows_forward(const char*, const RowForward<float>&, cudaStream_t);

@@ -1,3 +1,4 @@
+#include "../device/grid_order.cuh"
 #include "../device/number.cuh"
 #include "../launch.h"
 #include "partials.h"
@@ -20,6 +21,9 @@ __global__ void __launch_bounds__(kColumns* kSlices)
   if (out == nullptr) return;
   partials += blockIdx.y * outputs.step;
   double sum = 0;
+#if __CUDA_ARCH__ >= 900
+  device::wait_for_previous_grid();
+#endif
   if (column < columns) {
 #pragma unroll 8
     for (int64_t part = slice; part < parts; part += kSlices)
@@ -38,27 +42,28 @@ __global__ void __launch_bounds__(kColumns* kSlices)
 
 template <class Value, class T>
 void sum_partials(const char* name, const Value* partials, int64_t parts, int64_t pitch, int64_t columns,
-                  const SumOutputs<T>& out, cudaStream_t stream, double divisor) {
+                  const SumOutputs<T>& out, cudaStream_t stream, double divisor, bool early) {
   unsigned outputs = SumOutputs<T>::kMost;
   while (outputs > 0 && out.at[outputs - 1] == nullptr) --outputs;
+  if (outputs == 0) return;
   const dim3 blocks(static_cast<unsigned>((columns + kColumns - 1) / kColumns), outputs);
-  launch(name, sum_partials_kernel<Value, T>, blocks, dim3(kColumns, kSlices), 0, stream, partials, parts, pitch,
-         columns, divisor, out);
+  launch_with({.early = early}, name, sum_partials_kernel<Value, T>, blocks, dim3(kColumns, kSlices), 0, stream,
+              partials, parts, pitch, columns, divisor, out);
 }
 
 template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, const SumOutputs<float>&, cudaStream_t,
-                           double);
+                           double, bool);
 template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, const SumOutputs<double>&,
-                           cudaStream_t, double);
+                           cudaStream_t, double, bool);
 template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, const SumOutputs<float>&,
-                           cudaStream_t, double);
+                           cudaStream_t, double, bool);
 template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, const SumOutputs<BFloat16>&,
-                           cudaStream_t, double);
+                           cudaStream_t, double, bool);
 template void sum_partials(const char*, const double*, int64_t, int64_t, int64_t, const SumOutputs<Float16>&,
-                           cudaStream_t, double);
+                           cudaStream_t, double, bool);
 template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, const SumOutputs<BFloat16>&,
-                           cudaStream_t, double);
+                           cudaStream_t, double, bool);
 template void sum_partials(const char*, const float*, int64_t, int64_t, int64_t, const SumOutputs<Float16>&,
-                           cudaStream_t, double);
+                           cudaStream_t, double, bool);
 
 }  // namespace halo::cuda

@@ -16,13 +16,14 @@ struct SumOutputs {
 };
 
 /// out.at[k][c] = sum over p < parts of partials[p * pitch + k * out.step + c], divided by `divisor`, c < columns.
+/// `early`: the kernel that made the partial sums calls release_next_grid.
 template <class Value, class T>
 void sum_partials(const char* name, const Value* partials, int64_t parts, int64_t pitch, int64_t columns,
-                  const SumOutputs<T>& out, cudaStream_t stream, double divisor = 1);
+                  const SumOutputs<T>& out, cudaStream_t stream, double divisor = 1, bool early = false);
 template <class Value, class T>
 void sum_partials(const char* name, const Value* partials, int64_t parts, int64_t pitch, int64_t columns, T* out,
-                  cudaStream_t stream, double divisor = 1) {
-  sum_partials(name, partials, parts, pitch, columns, SumOutputs<T>{{out}}, stream, divisor);
+                  cudaStream_t stream, double divisor = 1, bool early = false) {
+  sum_partials(name, partials, parts, pitch, columns, SumOutputs<T>{{out}}, stream, divisor, early);
 }
 
 }  // namespace halo::cuda

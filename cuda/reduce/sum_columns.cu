@@ -1,7 +1,9 @@
 #include <halo/core/strided.h>
 
 #include "../device/column_cover.cuh"
+#include "../device/grid_order.cuh"
 #include "../device/number.cuh"
+#include "../runtime/traits.h"
 #include "partials.h"
 #include "sum_columns.h"
 
@@ -19,6 +21,9 @@ __global__ void __launch_bounds__(kMapThreads)
 #pragma unroll
     for (int k = 0; k < kPackSize; ++k) sum.at[k] += static_cast<Sum>(device::to_accumulator(v.at[k]));
   });
+#if __CUDA_ARCH__ >= 900
+  device::release_next_grid();
+#endif
   store_column_sums(cover, {sum.at[0], sum.at[1], sum.at[2], sum.at[3]}, sums, partials);
 }
 
@@ -43,7 +48,7 @@ bool sum_columns(const Tensor& x, int kept, double divisor, const Tensor& out) {
     launch("reduce", sum_columns_kernel<T>, cover.grid(), kMapThreads, 0, scope.stream(), cover, x.data<T>(),
            partials.data<double>());
     sum_partials("reduce", partials.data<double>(), cover.parts, cover.columns, cover.columns, out.data<T>(),
-                 scope.stream(), divisor);
+                 scope.stream(), divisor, device_traits(x.device().index).is_hopper());
   });
   return true;
 }

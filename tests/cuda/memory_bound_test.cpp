@@ -31,6 +31,26 @@ TEST_F(Gpu, RowsOfEveryLength) {
           with_gradients([&](const Tensors& t) { return layer_norm(t[0], {100}, t[1], t[2]); }), {4e-6, 1e-12});
 }
 
+// Where only the gradient of x is wanted, sums over rows are not written.
+TEST_F(Gpu, GradientsOfLayerNormOneByOne) {
+  for (DType dtype : {float32, bfloat16, float64}) {
+    for (int64_t length : {200, 1001, 4096}) {
+      const auto leaf = [&](const Shape& shape) {
+        return randn(shape, {.device = Device::cuda()}).to(dtype).detach().requires_grad_();
+      };
+      const Tensor x = leaf({77, length}), w = leaf({length}), b = leaf({length});
+      const Tensor y = layer_norm(x, {length}, w, b), g = leaf(y.shape()).detach();
+      const Tensors all = grad({y}, {x, w, b}, {g}, {.retain_graph = true});
+      Tensors one_by_one;
+      for (const Tensor& t : {x, w, b}) one_by_one.push_back(grad({y}, {t}, {g}, {.retain_graph = true})[0]);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        EXPECT_TRUE(same(one_by_one[i], all[i])) << name(dtype) << ", length " << length << ", result " << i;
+        EXPECT_FALSE(same(all[i], zeros_like(all[i])));
+      }
+    }
+  }
+}
+
 // Of one channel the gradient of the weight is what cancellation leaves of a million products.
 TEST_F(Gpu, NormalisationByBlocks) {
   // From the fourth on: rows of several blocks, or of several pieces a plane; the last: more rows than blocks at once.
