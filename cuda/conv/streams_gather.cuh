@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (__any_sync(0xffffffffu, check != 0)) {
     __syncwarp();
     plain_results(p, arguments, plain, group, first_result, results, sharer, own_height, first_position + lane,
-                  16 * kTiles);
+                  16 * kTiles - lane);
   }
 }
 

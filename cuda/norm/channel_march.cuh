@@ -142,10 +142,10 @@ struct TileRows {
       in_whole[v] = at >= 0 && at + kSize <= width ? channels : 0;
       cut_row[v] = last + at + kSize > count ? channels - 1 : -1;
     }
-    // Of granules that are the tile's in part, an element a thread.
+    // Of granules that are the tile's in part, an element a thread; two, of the same value, where the tile is narrower.
     const int e = thread / (2 * kSize), k = thread % kSize, at = thread / kSize % 2 == 0 ? k : width - 1 - k;
     const bool has_edge =
-        thread < March::kRows * 2 * kSize &&
+        thread < March::kRows * 2 * kSize && at >= 0 && at < width &&
         (thread / kSize % 2 == 0 ? lead(e) > 0 && lead(e) + k < kSize : k < (lead(e) + width) % kSize);
     edges = has_edge ? channels : 0;
     edge_row = offset + e;

@@ -81,6 +81,9 @@ TEST_F(Gpu, LocalResponseNorm) {
               {4e-6, 1e-13});
     }
   }
+  // A last tile of one position, narrower than a granule: it wrote over its neighbours and behind the tensor.
+  compare("narrow tile", {randn({1, 5, 461, 461})},
+          with_gradients([&](const Tensors& t) { return local_response_norm(t[0], 5); }), {4e-6, 1e-13});
 }
 
 TEST_F(Gpu, MatrixProducts) {
