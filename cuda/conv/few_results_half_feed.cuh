@@ -118,16 +118,16 @@ struct RaggedFeeder {
 
   __device__ __forceinline__ void feed(int first, int last, int units, uint32_t full, uint32_t empty) const {
     const uint32_t place = stages + (element - rows.begin) * int{sizeof(T)};  // of the first element
+    const bool edge = rows.begin < 0 && rows.begin + rows.columns + 7 > 0;    // its granule is among what is read
     int stage = 0;
     uint32_t parity = 1;
     for (int row = first; row < last; ++row) {
       for (int unit = 0; unit < units; ++unit) {
-        const uint32_t bits = rows.begin < 0 ? first_element(row, unit) : 0;  // on its way while the rest is ordered
+        const uint32_t bits = edge ? first_element(row, unit) : 0;  // on its way while the rest is ordered
         device::barrier_wait(empty + stage * 8, parity);
         order(row, unit, stage);
         device::copy_async_arrive(full + stage * 8);
-        if (rows.begin < 0)
-          asm volatile("st.shared.u16 [%0], %1;" ::"r"(place + stage * kStageBytes), "r"(bits) : "memory");
+        if (edge) asm volatile("st.shared.u16 [%0], %1;" ::"r"(place + stage * kStageBytes), "r"(bits) : "memory");
         device::barrier_arrive(full + stage * 8);
         if (++stage == kHalfStages) {
           stage = 0;

@@ -133,6 +133,10 @@ void lay_out_rows(WeightPlan& plan, int64_t room) {
   const int dilation = p.kernel[2] > 1 ? p.taps[2].offset[0][1] : 0;
   plan.shared_step = p.kernel[2] > 1 && dilation == p.step[2] && dilation <= 2 ? dilation : 0;
   const int64_t reach = int64_t{std::min(p.kernel[2], kWeightTaps) - 1} * dilation;
+  if (reach * 2 * kWeightColumns * kTapStages > room) {  // beyond it, sizes leave an int
+    plan.stage_bytes = INT_MAX;
+    return;
+  }
   for (plan.positions = 192;; plan.positions -= 64) {
     plan.granules = to_int(divide_up((plan.positions - 1) * int64_t{p.step[2]} + reach + 8, 8));
     int fewest = INT_MAX;
@@ -231,8 +235,11 @@ WeightPlan plan_weight(const ConvProblem& problem, int alignment) {
   plan.blocks = std::min<int64_t>(plan.steps, divide_up(limits.multiprocessors * resident, plan.rows_of_blocks));
   plan.splits = plan.blocks * (runs ? kRunSplits : 1);
   const double of_shared = plan.engine ? 19 : 22;
-  // A step's rows into shared memory, and meanwhile the operands of each tap out of it.
-  const double step = runs ? std::min(kRunPositions, p.result[2]) * 25.0 + 400
+  // A step's rows into shared memory, and meanwhile the operands of each tap out of it; runs: an order a row.
+  const double orders = 60.0 *
+                        (std::min(weight_rows(true), p.result_channels) + std::min(kWeightColumns, p.source_channels)) /
+                        kRunCopiers;
+  const double step = runs ? std::max(orders, std::min(kRunPositions, p.result[2]) * 25.0 + 400)
                       : plan.packs
                           ? static_cast<double>(stage) / 20
                           : std::max(static_cast<double>(stage) / 18,

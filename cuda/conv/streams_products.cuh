@@ -51,8 +51,8 @@ __device__ __forceinline__ Start start_at(int offset) {
 }
 
 /// Operand A of a warp's tiles, of the channels of `starts`, `further` bytes behind those. Half types: two
-/// neighbouring columns a word, from the two words that hold them. `Last`: the second has no weight, any that is as
-/// finite stands for it.
+/// neighbouring columns a word, from the two words that hold them. `Last`: the second has no weight; where the
+/// word is not the row's, zero stands for it, as what lies before a row may be infinite.
 template <class C, bool Last>
 __device__ __forceinline__ void load_words(uint32_t (&a)[C::kTiles][4], const unsigned char* slots,
                                            const Start (&starts)[2], int further) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void load_words(uint32_t (&a)[C::kTiles][4], const un
     if constexpr (sizeof(typename C::Type) == 4) {
       a[i / 4][i % 4] = words[0];
     } else {
-      a[i / 4][i % 4] = __byte_perm(words[0], words[Last ? 0 : 1], start.bytes);
+      a[i / 4][i % 4] = __byte_perm(words[0], Last ? 0u : words[1], start.bytes);
     }
   }
 }

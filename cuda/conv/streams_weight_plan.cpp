@@ -123,7 +123,9 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
     if (bytes * x.channels > static_cast<int64_t>(limits.block_memory)) break;
     place_channels(x, map, bytes);
     if (plan.by_rows) {
-      plan.y_pitch = to_int(plan.by_row.divisor) * (size == 4 ? 256 : 64);
+      const int64_t y_pitch = int64_t{plan.by_row.divisor} * (size == 4 ? 256 : 64);
+      if ((x.heights + 2 * kRowMargin) * y_pitch > static_cast<int64_t>(limits.block_memory)) break;
+      plan.y_pitch = to_int(y_pitch);
       plan.y_slot_bytes = (x.heights + 2 * kRowMargin) * plan.y_pitch;
     } else {
       const int64_t y_pitch = up_to(int64_t{x.heights} * x.width.result * size + 16, 16 * size);

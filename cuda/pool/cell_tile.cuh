@@ -44,7 +44,8 @@ struct CellTile {
       SharedPieces pieces;
       image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p))));
       g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
-      offsets = pieces.take(kMaximum ? static_cast<int64_t>(device::staged_bytes<uint8_t>(t.outputs(p))) : 0);
+      // With what is read, though not used, of the window behind the last one.
+      offsets = pieces.take(kMaximum ? static_cast<int64_t>(device::staged_bytes<uint8_t>(t.outputs(p) + 1)) : 0);
       shares = pieces.take(kMaximum ? 0 : static_cast<int64_t>(sizeof(Value)) * t.window_rows);
       end = pieces.end();
     }

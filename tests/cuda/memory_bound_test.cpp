@@ -101,6 +101,9 @@ TEST_F(Gpu, PoolingAtUnusualSizes) {
     compare("max_pool2d", {x},
             with_gradients([&](const Tensors& t) { return max_pool2d(t[0], kernel, {.stride = options.stride}); }));
   }
+  // Of the last window's row, a byte behind it is read: it was behind the block's shared memory.
+  compare("max_pool2d of 39 x 39 windows", {randn({1, 16, 80, 80})},
+          with_gradients([](const Tensors& t) { return max_pool2d(t[0], 3, {.stride = 2}); }));
 }
 
 TEST_F(Gpu, ChannelWindowsOfAnySize) {

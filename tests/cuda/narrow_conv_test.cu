@@ -84,6 +84,14 @@ class NarrowConv : public testing::Test {
 using StorageTypes = testing::Types<float, BFloat16, Float16>;
 TYPED_TEST_SUITE(NarrowConv, StorageTypes);
 
+/// Neighbouring taps 2160 x 4096 positions apart, in rows whose bytes leave an int: shared memory of a wrapped size.
+TEST(StraightWeights, RefuseTapsTooFarApart) {
+  for (const ConvProblem& p : {problem({1, 16, 8, 2160, 4096}, 16, 1, {3, 1, 1}, {.padding = {1, 0, 0}}),
+                               problem({1, 32, 4, 4096, 4096}, 32, 1, {3, 1, 1}, {.padding = {1, 0, 0}})}) {
+    EXPECT_FALSE(find_algorithm("straight").supports(p, config_of<BFloat16>(ConvPass::BackwardWeight, 0))) << p.str();
+  }
+}
+
 TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
   using T = TypeParam;
   for (const int64_t offset : {0, 1, 2, 3}) {
@@ -121,7 +129,8 @@ TYPED_TEST(NarrowConv, FewResultsFromRowsOfAnyAlignment) {
                                problem({1, 36, 19, 764}, 2, 1, {3, 3}, {.padding = {2, 20}, .dilation = {1, 20}}),
                                problem({2, 8, 9, 2305}, 3, 1, {3, 3}, {.padding = {0, 25}, .dilation = {1, 25}}),
                                problem({1, 16, 2, 10, 127}, 4, 2, {1, 3, 3}, {.padding = {0, 1, 3}}),
-                               problem({3, 4, 11, 5}, 1, 1, {3, 3}, {.padding = {1, 2}})}) {
+                               problem({3, 4, 11, 5}, 1, 1, {3, 3}, {.padding = {1, 2}}),
+                               problem({1, 4, 8, 21}, 3, 1, {3, 3}, {.padding = {1, 800}})}) {
     for (const int64_t offset : {0, 1, 2, 3, 4, 5, 6, 7}) {
       ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::Forward, offset))) << p.str();
       expect_right<T>(few, p, ConvPass::Forward, offset);

@@ -36,7 +36,8 @@ class OneTap : public testing::Test {
  protected:
   static constexpr bool kHalf = sizeof(T) == 2;
   void SetUp() override {
-    if (!device_traits().is_hopper()) GTEST_SKIP() << "Hopper";
+    if (cuda::device_count() == 0) GTEST_SKIP() << cuda::describe(0);
+    if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper alone";
   }
 
   /// Where operands begin, in elements behind a granule.
