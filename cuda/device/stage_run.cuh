@@ -32,7 +32,7 @@ class RunStage {
         barrier_init(barrier_, runs);
         barrier_init_fence();
       }
-      if (threadIdx.x < 32) __syncwarp();  // what compute-sanitizer has to see between the initialisation and its use
+      __syncthreads();  // between the initialisation and its use, as compute-sanitizer wants it
     }
   }
   /// run[0 ... count - 1] to `shared` (aligned to 16 bytes) by granules of memory, the first with its neighbours (an
