@@ -47,6 +47,7 @@ void divide_marches(Plan& plan, int64_t slices, int64_t multiprocessors) {
   for (int64_t pieces = 1; pieces <= std::min<int64_t>(plan.heights, 4 * multiprocessors); ++pieces) {
     const int64_t march = divide_up(plan.heights, pieces);
     if (divide_up(plan.heights, march) != pieces) continue;
+    if (march > 1 && plan.heights - (pieces - 1) * march == 1) continue;  // a team without an item would miss a phase
     const int64_t cost = divide_up(slices * pieces, multiprocessors) * (march + kStart);
     if (least == 0 || cost < least) {
       least = cost;

@@ -99,8 +99,9 @@ __device__ __forceinline__ void multiply_chunk(float (&sum)[Fragments<T, Split>:
   }
 }
 
-/// Those of a warp's results that are not finite again, as plain float32 chains, in its stage: no activation makes them
-/// finite. `channel` and `first`: of its first row and position.
+/// Those of a warp's results that are NaN, as which sums that are not finite have been staged, as plain float32 chains:
+/// not those that only rounding to T makes infinite, or they would depend on what else the warp has. `channel` and
+/// `first`: of its first row and position.
 template <class T, bool Ragged>
 __device__ __noinline__ void plain_results(const Plan& plan, const Arguments<T>& arguments, uint32_t stage, int image,
                                            int first, int channel) {
@@ -116,7 +117,7 @@ __device__ __noinline__ void plain_results(const Plan& plan, const Arguments<T>&
     } else {
       to = shared_element<T>(stage + row * 128 + ((byte / 16) ^ (row % 8)) * 16 + byte % 16);
     }
-    if (isfinite(device::to_accumulator(*to))) continue;
+    if (!isnan(device::to_accumulator(*to))) continue;
     float value = arguments.plain.at(image, own, first + at);
     if (arguments.tensors.bias != nullptr) value += device::to_accumulator(arguments.tensors.bias[own]);
     *to = device::from_accumulator<T>(device::call_activation(arguments.tensors.activation, value));
@@ -194,12 +195,23 @@ __device__ __forceinline__ void make_results(const Plan& plan, const Arguments<T
 #pragma unroll
     for (int m = 0; m < F::kTiles; ++m) {
 #pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        poison = fmaf(sum[m][i], 0.0f, poison);
-        if (!plan.smooth) sum[m][i] = fmaxf(sum[m][i], plan.slope * sum[m][i]);
+      for (int i = 0; i < 32; ++i) poison = fmaf(sum[m][i], 0.0f, poison);
+    }
+    const bool again = __any_sync(~0u, poison != poison);
+    if (again) {  // infinities become NaN
+#pragma unroll
+      for (int m = 0; m < F::kTiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i) sum[m][i] = fmaf(sum[m][i], 0.0f, sum[m][i]);
       }
     }
-    if (plan.smooth) {
+    if (!plan.smooth) {
+#pragma unroll
+      for (int m = 0; m < F::kTiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < 32; ++i) sum[m][i] = fmaxf(sum[m][i], plan.slope * sum[m][i]);
+      }
+    } else {
 #pragma unroll
       for (int m = 0; m < F::kTiles; ++m) {
 #pragma unroll
@@ -215,8 +227,7 @@ __device__ __forceinline__ void make_results(const Plan& plan, const Arguments<T
       __syncwarp();
       stage_results<T, Split>(sum, stage, offset);
     }
-    if (__any_sync(~0u, poison != poison))
-      plain_results<T, Ragged>(plan, arguments, stage, at.image, position, channel);
+    if (again) plain_results<T, Ragged>(plan, arguments, stage, at.image, position, channel);
     if constexpr (!Ragged) device::fence_async_proxy();
     __syncwarp();
     if (lane != 0) continue;

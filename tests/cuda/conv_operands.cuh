@@ -60,6 +60,10 @@ class Operand {
     std::uniform_real_distribution<float> uniform(-1, 1);
     std::vector<float> values(static_cast<std::size_t>(count_));
     for (float& value : values) value = uniform(generator);
+    assign(values);
+  }
+
+  void assign(const std::vector<float>& values) {
     const DeviceArray<float> staged(count_);
     check(cudaMemcpy(staged.get(), values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice), "test");
     launch("convert", convert<T>, blocks_for(count_), 128, 0, nullptr, staged.get(), count_, get());

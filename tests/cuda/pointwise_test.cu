@@ -3,6 +3,7 @@
 #include <halo/cuda/runtime/traits.h>
 
 #include <cmath>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -135,6 +136,53 @@ TYPED_TEST(OneTap, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
         EXPECT_EQ(other, 0) << "bits " << name(pass) << ' ' << at.x << ' ' << p.str();
       }
     }
+  }
+}
+
+/// Sums within a rounding of where Float16 becomes infinite: what they come to depends on the order of adding, which
+/// must not depend on whether another result near by, and which are near depends on the address, is NaN.
+TEST(OneTapOfFloat16, OverflowsAtTheSamePlacesWhereverPlanesBegin) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << cuda::describe(0);
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper alone";
+  const ConvProblem p = problem({2, 33, 1200}, 64, 1, {1}, {});
+  std::mt19937 generator(5);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> x(static_cast<std::size_t>(p.x_numel())), w(static_cast<std::size_t>(p.w_numel()));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = i / 1200 % 33 == 0 ? 1.0f : uniform(generator);
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = i % 33 == 0 ? 16.0f : uniform(generator) / 64;
+  for (std::size_t i = 100; i < 1200; i += 200) x[i] = NAN;
+  std::vector<double> first;
+  for (const int64_t at : {0, 1, 3, 6}) {
+    Tensors<Float16> tensors(p, at);
+    tensors.x.assign(x);
+    tensors.w.assign(w);
+    Operand<Float16> bias(p.out_channels, 1);
+    bias.assign(std::vector<float>(static_cast<std::size_t>(p.out_channels), 65504.0f));
+    ConvConfig config = config_of<Float16>(ConvPass::Forward, at);
+    config.bias = true;
+    const Algorithm& pointwise = find_algorithm("pointwise");
+    ASSERT_TRUE(pointwise.supports(p, config));
+    const DeviceArray<char> workspace(static_cast<int64_t>(pointwise.workspace_bytes(p, config)));
+    Operands operands;
+    operands.x = tensors.x.get();
+    operands.w = tensors.w.get();
+    operands.y = tensors.y.get();
+    operands.bias = bias.get();
+    operands.workspace = workspace.get();
+    pointwise.run(p, config, operands, nullptr);
+    check(cudaDeviceSynchronize(), "pointwise");
+    const auto got = tensors.y.values();
+    if (first.empty()) first = got;
+    int64_t nan = 0, infinite = 0, other = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      nan += std::isnan(got[i]) ? 1 : 0;
+      infinite += std::isinf(got[i]) ? 1 : 0;
+      other += got[i] == first[i] || (std::isnan(got[i]) && std::isnan(first[i])) ? 0 : 1;
+    }
+    EXPECT_EQ(nan, int64_t{6} * p.out_channels) << at;
+    EXPECT_GT(infinite, static_cast<int64_t>(got.size()) / 10) << at;
+    EXPECT_LT(infinite, static_cast<int64_t>(got.size()) / 10 * 9) << at;
+    EXPECT_EQ(other, 0) << at;
   }
 }
 
