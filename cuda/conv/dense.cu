@@ -13,11 +13,13 @@
 namespace halo::cuda::conv {
 namespace {
 
+std::optional<DensePlan> make_plan(const ConvProblem& problem, const ConvConfig& config) {
+  const DeviceTraits& device = device_traits();
+  return device.is_hopper() ? plan_dense(problem, config, device.multiprocessors) : std::nullopt;
+}
+
 std::shared_ptr<const std::optional<DensePlan>> plan_for(const ConvProblem& problem, const ConvConfig& config) {
-  static ConvPlanCache<std::optional<DensePlan>> plans;
-  return plans.get({problem, config}, [](const PlanKey& key) {
-    return key.hopper ? plan_dense(key.problem, key.config, key.multiprocessors) : std::nullopt;
-  });
+  return kept_plan<make_plan>(problem, config);
 }
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_for(problem, config)->has_value(); }

@@ -19,23 +19,28 @@
 #include "../runtime/traits.h"
 #include "algorithms.h"
 #include "dense_small.cuh"
+#include "plan_key.h"
 
 namespace halo::cuda::conv {
 namespace {
 
-std::optional<SmallPlan> plan_for(const ConvProblem& problem, const ConvConfig& config) {
+std::optional<SmallPlan> make_plan(const ConvProblem& problem, const ConvConfig& config) {
   const DeviceTraits& device = device_traits();
   return device.is_hopper() ? plan_small(problem, config, device.multiprocessors) : std::nullopt;
 }
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_for(problem, config).has_value(); }
+std::shared_ptr<const std::optional<SmallPlan>> plan_for(const ConvProblem& problem, const ConvConfig& config) {
+  return kept_plan<make_plan>(problem, config);
+}
+
+bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_for(problem, config)->has_value(); }
 
 std::size_t weight_bytes(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_for(problem, config).value().weight_bytes;
+  return plan_for(problem, config)->value().weight_bytes;
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_for(problem, config).value().predicted_ms;
+  return plan_for(problem, config)->value().predicted_ms;
 }
 
 /// Weights as [row tile][chunk][tap][thread][4]: a block lays out a chunk.
@@ -64,7 +69,7 @@ void prepare_for(const SmallPlan& plan, bool forward, const void* w, void* prepa
 }
 
 void prepare(const ConvProblem& problem, const ConvConfig& config, const void* w, void* prepared, cudaStream_t stream) {
-  prepare_for(plan_for(problem, config).value(), config.pass == ConvPass::Forward, w, prepared, stream);
+  prepare_for(plan_for(problem, config)->value(), config.pass == ConvPass::Forward, w, prepared, stream);
 }
 
 template <int Columns>
@@ -73,7 +78,7 @@ auto kernel_of(bool accurate) {
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const SmallPlan plan = plan_for(problem, config).value();
+  const SmallPlan plan = plan_for(problem, config)->value();
   const bool forward = config.pass == ConvPass::Forward, accurate = config.precision == Precision::Float32;
   SmallParams params = plan.params;
   params.source_first = operands.prepared == nullptr;

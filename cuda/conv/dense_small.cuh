@@ -8,6 +8,7 @@
 #include "../device/async_copy.cuh"
 #include "../device/grid_order.cuh"
 #include "../device/mbarrier.cuh"
+#include "../device/shared_words.cuh"
 #include "../device/tf32_split.cuh"
 #include "../device/wgmma.cuh"
 #include "dense_small.h"
@@ -71,17 +72,10 @@ __host__ __device__ inline const float* small_weights(const SmallParams& p, bool
   return weights + pair * p.taps;
 }
 
-__device__ __forceinline__ void store_word(uint32_t address, int value) {
-  asm volatile("st.shared.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
 __device__ __forceinline__ int load_word(uint32_t address) {
   int value;
   asm volatile("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(address));
   return value;
-}
-__device__ __forceinline__ void store_quad(uint32_t address, const uint32_t (&v)[4]) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-               : "memory");
 }
 __device__ __forceinline__ void store_quad_in_block(uint32_t rank, uint32_t address, float4 v) {
   asm volatile(
@@ -90,15 +84,6 @@ __device__ __forceinline__ void store_quad_in_block(uint32_t rank, uint32_t addr
       "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
       : "memory");
 }
-__device__ __forceinline__ float4 load_quad(uint32_t address) {
-  float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
-
 /// A number as the tensor core's operands.
 template <class Traits>
 __device__ __forceinline__ void small_split(float x, uint32_t& high, uint32_t& low) {
@@ -161,8 +146,8 @@ struct SmallLane {
         for (int i = 0; i < 4; ++i) small_split<Traits>(value[b][i], high[i], low[i]);
         const uint32_t to = halo + half / 2 * Traits::kParts * part_bytes() +
                             (half % 2 * static_cast<uint32_t>(p.halo) + position) * 16;
-        store_quad(to, high);
-        if constexpr (Traits::kAccurate) store_quad(to + part_bytes(), low);
+        device::store_shared(to, high[0], high[1], high[2], high[3]);
+        if constexpr (Traits::kAccurate) device::store_shared(to + part_bytes(), low[0], low[1], low[2], low[3]);
       }
     }
     device::fence_async_proxy();
@@ -185,7 +170,7 @@ struct SmallLane {
 #pragma unroll
       for (int u = 0; u < kSmallChain; ++u) {
         const auto step = static_cast<uint32_t>(min(first + u, steps - 1));
-        raw[u] = load_quad(own + step * kSmallStepBytes);
+        raw[u] = device::load_shared_vector(own + step * kSmallStepBytes);
         at[u] = halo + static_cast<uint32_t>(load_word(s.steps + step * 4));
       }
     };
@@ -281,20 +266,21 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   }
   // Tables of what is the same for all warpgroups; different warps make them.
   for (int i = thread; i < p.halo; i += kSmallThreads) {
-    store_word(s.sources + static_cast<uint32_t>(i) * 4,
-               static_cast<int>(small_source(p, first_position + static_cast<uint32_t>(i), group)));
+    device::store_shared(s.sources + static_cast<uint32_t>(i) * 4,
+                         static_cast<uint32_t>(small_source(p, first_position + static_cast<uint32_t>(i), group)));
   }
   if (const int column = thread - 256; column >= 0 && column < kColumns) {
     const SmallPlace place(p, first_position + static_cast<uint32_t>(column));
     const int64_t within = small_target(p, place), channel = (int64_t{place.n} * p.groups + group) * p.target_channels;
-    store_word(s.targets + static_cast<uint32_t>(column) * 4,
-               within < 0 ? -1 : static_cast<int>(channel * p.target_plane + within));
+    device::store_shared(s.targets + static_cast<uint32_t>(column) * 4,
+                         static_cast<uint32_t>(within < 0 ? -1 : channel * p.target_plane + within));
   }
   for (int i = kSmallThreads - 1 - thread; i < p.lane_chunks * p.taps; i += kSmallThreads) {
     const int chunk = i / p.taps, tap = i % p.taps, line = tap / p.kernel[2];
     const int position =
         tap % p.kernel[2] * p.tap_step[2] + line % p.kernel[1] * p.tap_step[1] + line / p.kernel[1] * p.tap_step[0];
-    store_word(s.steps + static_cast<uint32_t>(i) * 4, chunk * Traits::kParts * p.halo * 32 + position * 16);
+    device::store_shared(s.steps + static_cast<uint32_t>(i) * 4,
+                         static_cast<uint32_t>(chunk * Traits::kParts * p.halo * 32 + position * 16));
   }
   __syncthreads();
   if (!p.source_first) {
@@ -318,10 +304,10 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   for (int i = thread; i < kSmallRows * kColumns / 4; i += kSmallThreads) {
     const uint32_t row = static_cast<uint32_t>(i) / (kColumns / 4), quad = static_cast<uint32_t>(i) % (kColumns / 4);
     const uint32_t at = s.halos + (row * Traits::kPitch + quad * 4) * 4;
-    float4 total = load_quad(at);
+    float4 total = device::load_shared_vector(at);
 #pragma unroll
     for (uint32_t k = 1; k < kSmallWarpgroups; ++k) {
-      const float4 one = load_quad(at + k * kTileBytes);
+      const float4 one = device::load_shared_vector(at + k * kTileBytes);
       total.x += one.x;
       total.y += one.y;
       total.z += one.z;

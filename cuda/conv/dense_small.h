@@ -1,17 +1,12 @@
 // The dense engine's kernel for small convolutions: what it is told, and its planning. Host code and plain data.
 #pragma once
 
+#include <halo/core/host_device.h>
 #include <halo/cuda/conv/algorithm.h>
 #include <halo/cuda/device/fast_divide.h>
 
 #include <cstdint>
 #include <optional>
-
-#ifdef __CUDACC__
-#define HALO_HOST_DEVICE __host__ __device__
-#else
-#define HALO_HOST_DEVICE
-#endif
 
 namespace halo::cuda::conv {
 

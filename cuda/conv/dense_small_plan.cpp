@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "counts.h"
 #include "dense_small.h"
 
 namespace halo::cuda::conv {
@@ -9,8 +10,6 @@ namespace {
 constexpr int kMostRanks = 8;
 constexpr std::size_t kSharedLimit = 227 * 1024 - 256;  // bytes; some are the barriers'
 constexpr double kClocksPerMs = 1.95e6;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// One axis of the pass, as a convolution with unit stride.
 struct Axis {
@@ -28,7 +27,7 @@ struct Axis {
   /// the zeros before the next row.
   int64_t grid() const {
     const int64_t end = target + reach();
-    return std::max({target, std::min(end, padding + source), end - std::max<int64_t>(padding, 0), ceil_div(end, 2)});
+    return std::max({target, std::min(end, padding + source), end - std::max<int64_t>(padding, 0), divide_up(end, 2)});
   }
 };
 
@@ -43,16 +42,16 @@ int64_t resident_blocks(int ranks, int multiprocessors) {
 double predict(const SmallPlan& plan, bool accurate, int64_t blocks, int multiprocessors) {
   const SmallParams& q = plan.params;
   const auto columns = static_cast<double>(plan.columns);
-  const auto batches = static_cast<double>(ceil_div(int64_t{q.lane_chunks} * q.halo * 2, 512));
+  const auto batches = static_cast<double>(divide_up(int64_t{q.lane_chunks} * q.halo * 2, 512));
   const double bytes =
       kSmallWarpgroups * static_cast<double>(int64_t{q.lane_chunks} * (q.taps * kSmallStepBytes + q.halo * 32));
   const double fill = std::max(1000 + 900 * batches, bytes / 55);
-  const auto steps = static_cast<double>(ceil_div(q.chunks, q.ranks) * q.taps);
+  const auto steps = static_cast<double>(divide_up(q.chunks, q.ranks) * q.taps);
   const double products = 1450 + steps * (accurate ? 3 : 1) * std::max(columns / 2 + 2, 22.0);
   const double sums = 1500 + 15 * columns;
-  const auto rows = static_cast<double>(ceil_div(q.share, kSmallThreads / plan.columns));
+  const auto rows = static_cast<double>(divide_up(q.share, kSmallThreads / plan.columns));
   const double results = 700 + 350 * rows;
-  const auto waves = static_cast<double>(ceil_div(blocks, resident_blocks(q.ranks, multiprocessors)));
+  const auto waves = static_cast<double>(divide_up(blocks, resident_blocks(q.ranks, multiprocessors)));
   constexpr double kStart = 1500, kLaunchMs = 1e-3;
   return waves * (kStart + fill + products + sums + results) / kClocksPerMs + kLaunchMs;
 }
@@ -95,8 +94,8 @@ struct Sizing {
     params.groups = static_cast<int>(p.groups);
     params.channels = static_cast<int>(forward ? in : out);
     params.target_channels = static_cast<int>(forward ? out : in);
-    params.row_tiles = static_cast<int>(ceil_div(params.target_channels, kSmallRows));
-    params.chunks = static_cast<int>(ceil_div(params.channels, 8));
+    params.row_tiles = static_cast<int>(divide_up(params.target_channels, kSmallRows));
+    params.chunks = static_cast<int>(divide_up(params.channels, 8));
     params.taps = static_cast<int>(p.taps());
     valid = true;
   }
@@ -122,8 +121,8 @@ std::optional<SmallPlan> plan_small(const ConvProblem& p, const ConvConfig& conf
       const int64_t blocks = ranks * tiles * row_tiles;
       if (halo >= 1 << 14 || tiles > 65535 || row_tiles > 65535 || blocks > 4 * multiprocessors) continue;
       q.ranks = ranks;
-      q.share = static_cast<int>(ceil_div(kSmallRows, ranks));
-      q.lane_chunks = static_cast<int>(ceil_div(q.chunks, int64_t{ranks} * kSmallWarpgroups));
+      q.share = static_cast<int>(divide_up(kSmallRows, ranks));
+      q.lane_chunks = static_cast<int>(divide_up(q.chunks, int64_t{ranks} * kSmallWarpgroups));
       q.halo = static_cast<int>(halo);
       q.by_halo = FastDivide(static_cast<uint32_t>(halo));
       if (q.lane_chunks * (halo * 32 + int64_t{q.taps} * kSmallStepBytes) > (1 << 18)) continue;

@@ -105,36 +105,33 @@ Road road_over_copies(const ConvProblem& problem, int64_t together, bool split, 
   return road;
 }
 
-std::shared_ptr<const Road> road_for(const ConvProblem& problem, const ConvConfig& config) {
-  static ConvPlanCache<Road> roads;
-  return roads.get({problem, config}, [](const PlanKey& key) {
-    constexpr int64_t kMostShared = 160;  // words of a row that images share
-    const ConvProblem& p = key.problem;
-    const bool split = key.config.precision == Precision::Float32, aligned = key.config.alignment >= 16;
-    Road road{p, plan_dense_weight(p, split, aligned, key.multiprocessors)};
-    for (int64_t together = 1; together == 1 || (together < 2 * p.batch && p.stride[2] == 1 &&
-                                                 together * shared_pitch(p, together) <= kMostShared);
-         together *= 2) {
-      const Road copies = road_over_copies(p, together, split, aligned, key.multiprocessors);
-      if (copies.plan.valid && (!road.plan.valid || copies.plan.milliseconds < road.plan.milliseconds)) road = copies;
-    }
-    return road;
-  });
+Road make_road(const ConvProblem& p, const ConvConfig& config) {
+  constexpr int64_t kMostShared = 160;  // words of a row that images share
+  const bool split = config.precision == Precision::Float32, aligned = config.alignment >= 16;
+  const int multiprocessors = device_traits().multiprocessors;
+  Road road{p, plan_dense_weight(p, split, aligned, multiprocessors)};
+  for (int64_t together = 1; together == 1 || (together < 2 * p.batch && p.stride[2] == 1 &&
+                                               together * shared_pitch(p, together) <= kMostShared);
+       together *= 2) {
+    const Road copies = road_over_copies(p, together, split, aligned, multiprocessors);
+    if (copies.plan.valid && (!road.plan.valid || copies.plan.milliseconds < road.plan.milliseconds)) road = copies;
+  }
+  return road;
 }
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight || config.dtype != DType::Float32) return false;
   if (!device_traits().is_hopper()) return false;
   if (problem.groups > 1 && (problem.in_channels_per_group() < 8 || problem.out_channels_per_group() < 8)) return false;
-  return road_for(problem, config)->plan.valid;
+  return kept_plan<make_road>(problem, config)->plan.valid;
 }
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
-  return road_for(problem, config)->workspace_bytes();
+  return kept_plan<make_road>(problem, config)->workspace_bytes();
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return road_for(problem, config)->plan.milliseconds;
+  return kept_plan<make_road>(problem, config)->plan.milliseconds;
 }
 
 /// The operand, or its copy, which it makes at `to`.
@@ -174,7 +171,7 @@ void accumulate(const DenseWeightPlan& plan, const float* gathered, const float*
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const auto kept = road_for(problem, config);
+  const auto kept = kept_plan<make_road>(problem, config);
   const Road& road = *kept;
   const DenseWeightPlan& plan = road.plan;
   auto* copies = static_cast<std::byte*>(operands.workspace) + road.partial_bytes();

@@ -23,17 +23,12 @@
 // exist. Else the boxes are fetched as they lie and converted.
 #pragma once
 
+#include <halo/core/host_device.h>
 #include <halo/ops/conv_problem.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-
-#ifdef __CUDACC__
-#define HALO_HOST_DEVICE __host__ __device__
-#else
-#define HALO_HOST_DEVICE
-#endif
 
 namespace halo::cuda::conv {
 

@@ -1,5 +1,4 @@
-// What depthwise.cu hands to the kernels of depthwise_march.cuh and depthwise_weight.cuh. The launchers are
-// instantiated a storage type a file, in depthwise_<type>.cu.
+// What depthwise.cu hands to the kernels of depthwise_march.cuh and depthwise_weight.cuh.
 #pragma once
 
 #include <halo/cuda/conv/algorithm.h>
@@ -20,42 +19,54 @@ struct SumParams {
   FastDivide channels;    ///< of the result
   FastDivide multiplier;  ///< result channels a source channel feeds
   Geometry geometry;
+
+  SumParams(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, const Geometry& g)
+      : flip(config.pass == ConvPass::BackwardInput),
+        channels(static_cast<uint32_t>(problem.out_channels)),
+        multiplier(static_cast<uint32_t>(problem.out_channels_per_group())),
+        geometry(g) {
+    source = static_cast<const T*>(flip ? operands.y : operands.x);
+    weight = static_cast<const T*>(operands.w);
+    bias = flip ? nullptr : static_cast<const T*>(operands.bias);
+    result = static_cast<T*>(flip ? operands.x : operands.y);
+    if (!flip) activation = config.activation;
+  }
 };
 
 template <class T>
 using MarchParams = SumParams<T, MarchGeometry>;
 
-template <class T>
-struct MarchWeightParams {
+/// backward_weight.
+template <class T, class Geometry>
+struct WeightParams {
   const T* x = nullptr;
   const T* y = nullptr;        ///< upstream gradient
   double* partials = nullptr;  ///< [channels * taps, splits]
   int64_t channels = 1;        ///< of y
   int multiplier = 1;          ///< channels of y that one channel of x feeds
   int splits = 1;              ///< blocks a channel
-  MarchGeometry geometry;
+  Geometry geometry;
+
+  WeightParams(const ConvProblem& problem, const Operands& operands, const Geometry& g, int64_t splits)
+      : x(static_cast<const T*>(operands.x)),
+        y(static_cast<const T*>(operands.y)),
+        partials(static_cast<double*>(operands.workspace)),
+        channels(problem.out_channels),
+        multiplier(static_cast<int>(problem.out_channels_per_group())),
+        splits(static_cast<int>(splits)),
+        geometry(g) {}
 };
 
-/// What forward and backward_input kernels are told of operands and channels, whatever their geometry.
-template <class T, class Params>
-void set_operands(Params& params, const ConvProblem& problem, const ConvConfig& config, const Operands& operands) {
-  const bool flipped = config.pass == ConvPass::BackwardInput;
-  params.source = static_cast<const T*>(flipped ? operands.y : operands.x);
-  params.weight = static_cast<const T*>(operands.w);
-  params.bias = flipped ? nullptr : static_cast<const T*>(operands.bias);
-  params.result = static_cast<T*>(flipped ? operands.x : operands.y);
-  params.flip = flipped;
-  if (!flipped) params.activation = config.activation;
-  params.channels = FastDivide(static_cast<uint32_t>(problem.out_channels));
-  params.multiplier = FastDivide(static_cast<uint32_t>(problem.out_channels_per_group()));
-}
+template <class T>
+using MarchWeightParams = WeightParams<T, MarchGeometry>;
 
-/// Whether kernels for these taps exist.
-bool taps_are_compiled(const MarchShape& shape);
+inline constexpr int kMostBandWidth = 8;  ///< taps of a row
+
+/// Half types on the tensor cores.
+template <class T>
+using BandParams = SumParams<T, BandGeometry>;
 
 template <class T>
-void launch_march(const MarchShape& shape, const MarchParams<T>& params, cudaStream_t stream);
-template <class T>
-void launch_march_weight(const MarchShape& shape, const MarchWeightParams<T>& params, cudaStream_t stream);
+using HalfWeightParams = WeightParams<T, HalfWeightGeometry>;
 
 }  // namespace halo::cuda::conv::depthwise

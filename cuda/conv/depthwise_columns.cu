@@ -7,8 +7,11 @@
 #include <algorithm>
 
 #include "algorithms.h"
-#include "depthwise_columns.h"
+#include "counts.h"
+#include "depthwise_columns.cuh"
 #include "ordered_sum.cuh"
+#include "plan_key.h"
+#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace depthwise {
@@ -17,8 +20,6 @@ namespace {
 constexpr int64_t kMost = int64_t{1} << 30;
 constexpr int64_t kThreadsWanted = int64_t{132} * 2048;
 
-int to_int(int64_t value) { return static_cast<int>(value); }
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 FastDivide divider(int64_t by) { return FastDivide(static_cast<uint32_t>(std::clamp<int64_t>(by, 1, kMost))); }
 
 bool passes_through(const ConvProblem& p, std::size_t axis) {
@@ -128,15 +129,14 @@ bool supports(const ConvProblem& p, const ConvConfig& config) {
   }
   if (config.pass != ConvPass::BackwardWeight) return true;
   const int64_t splits = weight_split(p, shape, g).splits;
-  return p.out_channels * splits < kMost &&
-         p.w_numel() * splits * int64_t{sizeof(double)} <= static_cast<int64_t>(kWorkspaceCap);
+  return p.out_channels * splits < kMost && partial_bytes(p, splits) <= kWorkspaceCap;
 }
 
 std::size_t workspace_bytes(const ConvProblem& p, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight) return 0;
   ColumnShape shape;
   const ColumnGeometry g = column_geometry(p, config, shape);
-  return static_cast<std::size_t>(p.w_numel() * weight_split(p, shape, g).splits) * sizeof(double);
+  return partial_bytes(p, weight_split(p, shape, g).splits);
 }
 
 /// Seen on an H200: most of the copy bandwidth, or so much for a position of y and each of its taps, and for a row.
@@ -155,9 +155,7 @@ void run_as(const ConvProblem& p, const ConvConfig& config, const Operands& oper
   ColumnShape shape;
   const ColumnGeometry geometry = column_geometry(p, config, shape);
   if (config.pass != ConvPass::BackwardWeight) {
-    ColumnParams<T> params;
-    set_operands<T>(params, p, config, operands);
-    params.geometry = geometry;
+    const ColumnParams<T> params(p, config, operands, geometry);
     const bool pairs = config.pass == ConvPass::BackwardInput && shape.stride == 2;
     return pairs ? launch_columns_input(shape, params, stream) : launch_columns(shape, params, stream);
   }
@@ -178,9 +176,7 @@ void run_as(const ConvProblem& p, const ConvConfig& config, const Operands& oper
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  if (config.dtype == DType::Float32) return run_as<float>(problem, config, operands, stream);
-  if (config.dtype == DType::BFloat16) return run_as<BFloat16>(problem, config, operands, stream);
-  run_as<Float16>(problem, config, operands, stream);
+  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T>) { run_as<T>(problem, config, operands, stream); });
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "../device/activation.cuh"
 #include "../device/number.cuh"
 #include "../launch.h"
-#include "depthwise_columns.h"
 #include "depthwise_columns_read.cuh"
 #include "ordered_sum.cuh"
 
@@ -276,6 +275,7 @@ inline dim3 column_blocks(int64_t items) {
   return dim3(static_cast<unsigned>((items + kColumnThreads - 1) / kColumnThreads));
 }
 
+/// Forward, and backward_input where the stride is 1.
 template <class T>
 void launch_columns(const ColumnShape& shape, const ColumnParams<T>& params, cudaStream_t stream) {
   with_column_taps<T>(shape, [&](auto height, auto width, auto columns) {
@@ -286,6 +286,7 @@ void launch_columns(const ColumnShape& shape, const ColumnParams<T>& params, cud
   });
 }
 
+/// backward_input with stride 2.
 template <class T>
 void launch_columns_input(const ColumnShape& shape, const ColumnParams<T>& params, cudaStream_t stream) {
   with_column_taps<T>(shape, [&](auto height, auto width, auto columns) {

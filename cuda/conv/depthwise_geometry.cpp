@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "counts.h"
+
 namespace halo::cuda::conv::depthwise {
 namespace {
 
@@ -9,15 +11,11 @@ constexpr int64_t kLargest = int64_t{1} << 30;  // room for the halo and one blo
 
 constexpr int64_t kLongRowBytes = 512;  // of rows that are worth space between them
 
-int to_int(int64_t value) { return static_cast<int>(value); }
-
 /// A number that is too large for the kernels stays so large that `tiles` tells.
 FastDivide divider(int64_t by) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   return FastDivide(static_cast<uint32_t>(std::min(by, kMost)));
 }
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool passes_through(const ConvProblem& p, std::size_t axis) {
   return p.kernel[axis] == 1 && p.padding_before[axis] == 0 && p.input[axis] == p.output[axis];
@@ -178,6 +176,7 @@ BandGeometry band_geometry(const ConvProblem& p, ConvPass pass) {
   const MarchShape shape = march_shape(p);
   BandGeometry bands;
   bands.march = whole_geometry(p, pass);
+  bands.width = shape.width;
   MarchGeometry& g = bands.march;
   const auto evenly = [](int64_t extent, int64_t most) { return divide_up(extent, divide_up(extent, most)); };
   const int64_t height = g.result.rows.outer, halo = shape.march - 1;
@@ -229,6 +228,7 @@ HalfWeightGeometry half_weight_geometry(const ConvProblem& p, int alignment) {
   constexpr int64_t kGroup = 8, kBlockRows = 16, kLongRow = 4096, kMostColumns = 1024, kBytes = 72 << 10;
   const MarchGeometry m = whole_geometry(p, ConvPass::BackwardWeight);
   HalfWeightGeometry g;
+  g.width = to_int(p.kernel[2]);
   const bool pieces = m.result.rows.width >= kLongRow;
   const auto fill = [&](HalfWeightGeometry::Side& side, const MarchSide& from, int64_t channels) {
     side.row_pitch = from.rows.plane_pitch;

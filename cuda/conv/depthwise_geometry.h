@@ -72,7 +72,8 @@ inline constexpr int kBandReach = 10;     ///< columns behind those that it read
 /// kBandColumns columns), one a warp, the last fastest.
 struct BandGeometry {
   MarchGeometry march;
-  int rows = 1;  ///< of a part
+  int width = 1;  ///< taps of a row
+  int rows = 1;   ///< of a part
   FastDivide groups, parts;
 };
 
@@ -93,6 +94,7 @@ struct HalfWeightGeometry {
     int bytes = 0;    ///< in shared memory
   };
   Side x, y;
+  int width = 1;               ///< taps
   int pitch = 0;               ///< bytes from row to row of both matrices; an odd number of granules, for the banks
   int row_blocks = 1;          ///< of 16 rows; 1, 2, 4 or 8
   int column_blocks = 1;       ///< of 8 columns

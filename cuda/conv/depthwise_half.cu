@@ -8,9 +8,10 @@
 #include <algorithm>
 
 #include "algorithms.h"
-#include "depthwise.h"
-#include "depthwise_half.h"
+#include "depthwise_half_march.cuh"
+#include "depthwise_half_weight.cuh"
 #include "ordered_sum.cuh"
+#include "plan_key.h"
 
 namespace halo::cuda::conv {
 namespace depthwise {
@@ -25,8 +26,7 @@ bool supports(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass == ConvPass::BackwardWeight) {
     if (shape.march != 1) return false;
     const int64_t splits = half_weight_geometry(problem, config.alignment).splits;
-    return splits > 0 && problem.out_channels * splits < kMostBlocks &&
-           problem.w_numel() * splits * int64_t{sizeof(double)} <= static_cast<int64_t>(kWorkspaceCap);
+    return splits > 0 && problem.out_channels * splits < kMostBlocks && partial_bytes(problem, splits) <= kWorkspaceCap;
   }
   if (!with_march(shape.march, [](auto) {})) return false;  // single rows: depthwise.cu is faster
   if (config.pass == ConvPass::BackwardInput && problem.out_channels != problem.in_channels) return false;
@@ -36,8 +36,7 @@ bool supports(const ConvProblem& problem, const ConvConfig& config) {
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight) return 0;
-  return static_cast<std::size_t>(problem.w_numel() * half_weight_geometry(problem, config.alignment).splits) *
-         sizeof(double);
+  return partial_bytes(problem, half_weight_geometry(problem, config.alignment).splits);
 }
 
 /// Seen on an H200: nine tenths of the copy bandwidth. Short rows and small planes fill only part of what a warp
@@ -54,24 +53,13 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
 
 template <class T>
 void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const MarchShape shape = march_shape(problem);
   if (config.pass == ConvPass::BackwardWeight) {
-    HalfWeightParams<T> params;
-    params.x = static_cast<const T*>(operands.x);
-    params.y = static_cast<const T*>(operands.y);
-    params.partials = static_cast<double*>(operands.workspace);
-    params.channels = problem.out_channels;
-    params.multiplier = static_cast<int>(problem.out_channels_per_group());
-    params.width = shape.width;
-    params.geometry = half_weight_geometry(problem, config.alignment);
-    launch_half_weight(params, stream);
-    return ordered_sum<T>(problem, operands, static_cast<int>(params.geometry.splits), stream);
+    const HalfWeightGeometry geometry = half_weight_geometry(problem, config.alignment);
+    launch_half_weight(HalfWeightParams<T>(problem, operands, geometry, geometry.splits), stream);
+    return ordered_sum<T>(problem, operands, static_cast<int>(geometry.splits), stream);
   }
-  BandParams<T> params;
-  set_operands<T>(params, problem, config, operands);
-  params.width = shape.width;
-  params.geometry = band_geometry(problem, config.pass);
-  launch_bands(shape.march, params, stream);
+  launch_bands(march_shape(problem).march,
+               BandParams<T>(problem, config, operands, band_geometry(problem, config.pass)), stream);
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {

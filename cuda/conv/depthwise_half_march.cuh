@@ -12,7 +12,7 @@
 #include "../device/activation.cuh"
 #include "../device/mma.cuh"
 #include "../launch.h"
-#include "depthwise_half.h"
+#include "depthwise.h"
 #include "depthwise_tile.cuh"
 
 namespace halo::cuda::conv::depthwise {
@@ -65,10 +65,10 @@ __device__ __noinline__ void plain_results(const BandParams<T>& p, int64_t plane
     const int behind = i / 2 % 2 * 64 + i % 2, to_row = row + i / 4, to = column + behind;
     if (behind >= left) continue;
     float sum = bias;
-    for (int t = 0; t < March * p.width; ++t) {
-      const int from_row = to_row + t / p.width - g.pad_march, from = to + t % p.width - g.pad_width;
+    for (int t = 0; t < March * p.geometry.width; ++t) {
+      const int from_row = to_row + t / p.geometry.width - g.pad_march, from = to + t % p.geometry.width - g.pad_width;
       if (from_row < 0 || from_row >= g.source.rows.outer || from < 0 || from >= g.source.rows.width) continue;
-      sum = fmaf(device::to_accumulator(weight[p.flip ? March * p.width - 1 - t : t]),
+      sum = fmaf(device::to_accumulator(weight[p.flip ? March * p.geometry.width - 1 - t : t]),
                  device::to_accumulator(source[from_row * g.source.rows.outer_pitch + from]), sum);
     }
     p.result[plane * g.result.slice + to_row * g.result.rows.outer_pitch + to] =
@@ -224,8 +224,8 @@ __global__ void __launch_bounds__(kMarchThreads, March > 3 ? 3 : 4)
     if (plane == bands_plane) return;
     bands_plane = plane;
     const int64_t channel = channel_of(p, g, tile.plane + plane);
-    weight = p.weight + channel * (March * p.width);
-    load_bands(weight, p.width, p.flip, shift, bands);
+    weight = p.weight + channel * (March * p.geometry.width);
+    load_bands(weight, p.geometry.width, p.flip, shift, bands);
     bias = p.bias ? device::to_accumulator(p.bias[channel]) : 0.0f;
   };
   load(0);  // while the rows arrive

@@ -8,8 +8,8 @@
 #include "../device/async_copy.cuh"
 #include "../device/mma.cuh"
 #include "../launch.h"
+#include "depthwise.h"
 #include "depthwise_diagonals.cuh"
-#include "depthwise_half.h"
 
 namespace halo::cuda::conv::depthwise {
 
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kMarchThreads, 3)
     before[1] = next[1];
   }
 
-  add_diagonals(sums, reinterpret_cast<float*>(shared), kWarps, p.width, g.shift,
-                [&](int tap, double sum) { p.partials[(channel * p.width + tap) * g.splits + split] = sum; });
+  add_diagonals(sums, reinterpret_cast<float*>(shared), kWarps, p.geometry.width, g.shift,
+                [&](int tap, double sum) { p.partials[(channel * p.geometry.width + tap) * g.splits + split] = sum; });
 }
 
 template <class T>

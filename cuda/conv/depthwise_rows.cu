@@ -10,9 +10,12 @@
 #include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
+#include "counts.h"
 #include "depthwise_diagonals.cuh"
 #include "depthwise_geometry.h"
 #include "depthwise_rows.cuh"
+#include "depthwise_rows_half.cuh"
+#include "plan_key.h"
 #include "storage.h"
 
 namespace halo::cuda::conv {
@@ -43,9 +46,7 @@ bool is_padded(const ConvProblem& problem) {
   return problem.padding_before[2] != 0 || problem.output[2] + problem.kernel[2] - 1 > problem.input[2];
 }
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t up(int64_t value, int64_t of) { return divide_up(value, of) * of; }
-int to_int(int64_t value) { return static_cast<int>(value); }
 
 /// What both types share; `most_columns`: of a block.
 RowsParams begin_plan(const ConvProblem& problem, int64_t granule, int64_t most_columns) {
@@ -147,7 +148,7 @@ RowsParams plan(const ConvProblem& problem, const ConvConfig& config) {
 int splits(const RowsParams& p) { return static_cast<int>(p.column_tiles.divisor * p.splits.divisor); }
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
-  return static_cast<std::size_t>(problem.w_numel() * splits(plan(problem, config))) * sizeof(double);
+  return partial_bytes(problem, splits(plan(problem, config)));
 }
 
 bool supports_float(const ConvProblem& problem, const ConvConfig& config) {
@@ -200,7 +201,10 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   p.partials = static_cast<double*>(operands.workspace);
   const dim3 blocks(static_cast<unsigned>(problem.out_channels * splits(p)));
   if constexpr (sizeof(T) == 2) {
-    launch_half_rows<T>(p, blocks, stream);
+    with_march(p.march, [&]<int March>(std::integral_constant<int, March>) {
+      launch("conv depthwise rows", depthwise_rows_half<T, March>, blocks,
+             dim3(static_cast<unsigned>(p.users + 1) * 32), static_cast<std::size_t>(p.shared_bytes), stream, p);
+    });
   } else {
     with_rows_of_taps(march_shape(problem), [&]<int March, int Width>(RowTaps<March, Width>) {
       launch("conv depthwise rows", depthwise_rows<March, Width>, blocks, dim3(static_cast<unsigned>(p.users + 1) * 32),

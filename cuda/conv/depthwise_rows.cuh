@@ -17,7 +17,7 @@ inline constexpr int kZeroBytes = kBoxLine;  ///< at the start of shared memory:
 inline constexpr int kRowsInRegister = 32;   ///< that a thread sums before it adds the sum to those before
 
 template <RowStart Start, int March, int Width>
-__device__ __forceinline__ void use_rows(const RowsParams& p, const unsigned char* shared, RowRing ring,
+__device__ __forceinline__ void use_rows(const RowsParams& p, const unsigned char* shared, Ring ring,
                                          const RowsBlock& block, float (&totals)[March * Width]) {
   constexpr int kTaps = March * Width, kSize = sizeof(float);
   const int own = static_cast<int>(threadIdx.x) * kPair;
@@ -39,10 +39,10 @@ __device__ __forceinline__ void use_rows(const RowsParams& p, const unsigned cha
     const int y_count = exists ? count : 0;
     float gradients[March][kPair] = {};  // row modulo March
     for (int step = 0; step < count + March - 1; step += March) {
-      const unsigned char* const stage = shared + ring.stage() * (p.x.bytes + p.y.bytes);
+      const unsigned char* const stage = shared + ring.slot() * (p.x.bytes + p.y.bytes);
       const unsigned char* x = stage + x_offset + (x_low & (p.x.line - 1));
       const unsigned char* y = stage + y_offset + (y_low & (p.y.line - 1));
-      ring.wait();
+      ring.wait_copied();
 #pragma unroll
       for (int u = 0; u < March; ++u) {
         load_pair(reinterpret_cast<const float*>(step + u < y_count ? y : shared), gradients[u]);
@@ -62,7 +62,7 @@ __device__ __forceinline__ void use_rows(const RowsParams& p, const unsigned cha
         x += p.x.pitch;
         y += p.y.pitch;
       }
-      ring.release();
+      ring.release(static_cast<int>(threadIdx.x % 32));
       ring.advance();
       x_low += March * p.x.width * kSize;
       y_low += March * p.y.width * kSize;
@@ -86,11 +86,11 @@ __global__ void __launch_bounds__((kRowsUsers + 1) * 32, March* Width > 30 ? 1 :
 #if __CUDA_ARCH__ >= 900
   constexpr int kTaps = March * Width;
   extern __shared__ __align__(kBoxLine) unsigned char shared[];
-  __shared__ uint64_t barriers[2 * kMostRowStages];
+  __shared__ Ring::Barriers barriers;
   __shared__ float warp_sums[kRowsUsers][kTaps];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const RowsBlock block(p);
-  const RowRing ring(barriers, p.stages);
+  const Ring ring(barriers, p.stages);
   if (threadIdx.x == 0) ring.init(p.users);
   const bool padded = p.margin != 0 || p.y.width + Width - 1 > p.x.width;
   const int zeros = kZeroBytes + (padded ? p.stages * (p.x.bytes + p.y.bytes) : 0);

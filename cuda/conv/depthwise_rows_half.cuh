@@ -81,7 +81,7 @@ __device__ __forceinline__ void use_pair(const RowsParams& p, const HalfColumns&
 }
 
 template <class T, int March>
-__device__ __forceinline__ void use_halves(const RowsParams& p, uint32_t stages, RowRing ring, const RowsBlock& block,
+__device__ __forceinline__ void use_halves(const RowsParams& p, uint32_t stages, Ring ring, const RowsBlock& block,
                                            float (&totals)[March][4]) {
   constexpr int kSize = 2;
   const HalfColumns own(p, block.column);
@@ -97,11 +97,11 @@ __device__ __forceinline__ void use_halves(const RowsParams& p, uint32_t stages,
     const int x_first = max(0, -x_row), x_last = min(steps, p.x.height - x_row);
     uint32_t gradients[March + 1] = {};
     for (int step = 0; step < steps; step += p.stage_rows) {
-      const uint32_t stage = stages + ring.stage() * (p.x.bytes + p.y.bytes);
+      const uint32_t stage = stages + ring.slot() * (p.x.bytes + p.y.bytes);
       uint32_t x = stage + (x_low & (p.x.line - 1)) + (own.element + p.margin - p.pad_columns) * kSize;
       uint32_t y = stage + p.x.bytes + (y_low & (p.y.line - 1)) + own.element * kSize;
       const int end = min(step + p.stage_rows, steps);
-      ring.wait();
+      ring.wait_copied();
       const auto use = [&]<bool Masked, bool AllRows>() {
 #pragma unroll 2
         for (int at = step; at < end; at += 2, x += 2 * p.x.pitch, y += 2 * p.y.pitch) {
@@ -118,7 +118,7 @@ __device__ __forceinline__ void use_halves(const RowsParams& p, uint32_t stages,
       } else {
         use.template operator()<false, true>();
       }
-      ring.release();
+      ring.release(static_cast<int>(threadIdx.x % 32));
       ring.advance();
       x_low += p.stage_rows * p.x.width * kSize;
       y_low += p.stage_rows * p.y.width * kSize;
@@ -147,9 +147,9 @@ __global__ void __launch_bounds__((kHalfRowsUsers + 1) * 32, 1)
     depthwise_rows_half(const __grid_constant__ RowsParams p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(kBoxLine) unsigned char shared[];
-  __shared__ uint64_t barriers[2 * kMostRowStages];
+  __shared__ Ring::Barriers barriers;
   const RowsBlock block(p);
-  const RowRing ring(barriers, p.stages);
+  const Ring ring(barriers, p.stages);
   if (threadIdx.x == 0) ring.init(p.users);
   __syncthreads();
   const uint32_t stages = device::shared_address(shared);

@@ -1,50 +1,58 @@
 // A ring of rows in shared memory, on Hopper: a block walks down the rows of one channel, image after image, with a
-// strip of columns; one warp has the copy engine bring the next rows of x and of the upstream gradient.
+// strip of columns; one warp has the copy engine bring the next rows of x and of the upstream gradient. What
+// depthwise_rows.cu hands to its kernels.
 #pragma once
 
 #include <cstdint>
 
-#include "../device/async_copy.cuh"
+#include "../device/fast_divide.h"
 #include "../device/grid_order.cuh"
-#include "../device/mbarrier.cuh"
-#include "../device/wgmma.cuh"
-#include "depthwise_rows.h"
+#include "granule_rows.cuh"
+#include "row_box.h"
+#include "stage_ring.cuh"
+#include <cuda_runtime.h>
 
 namespace halo::cuda::conv::depthwise {
 
-/// The ring as one warp sees it.
-class RowRing {
- public:
-  __device__ RowRing(uint64_t* barriers, int stages) : full_(device::shared_address(barriers)), stages_(stages) {}
-  __device__ void init(int users) const {
-    for (int i = 0; i < stages_; ++i) {
-      device::barrier_init(full_ + 8 * i, 1);
-      device::barrier_init(empty(i), users);
-    }
-    device::barrier_init_fence();
-  }
-  __device__ int stage() const { return stage_; }
-  __device__ uint32_t copied() const { return full_ + 8 * stage_; }
-  __device__ void acquire() const { device::barrier_wait(empty(stage_), parity_ ^ 1); }
-  __device__ void wait() const { device::barrier_wait(copied(), parity_); }
-  __device__ void release() const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) device::barrier_arrive(empty(stage_));
-  }
-  __device__ void advance() {
-    if (++stage_ == stages_) {
-      stage_ = 0;
-      parity_ ^= 1;
-    }
-  }
+inline constexpr int kMostRowStages = 16;
+inline constexpr int kRowsUsers = 8;         ///< most warps of a block that compute, float32
+inline constexpr int kHalfRowsUsers = 16;    ///< the same, half types
+inline constexpr int kHalfRowsColumns = 64;  ///< of such a warp
+inline constexpr int kMostHalfTaps = 9;      ///< of a row, half types: 16 columns of x meet 8 of y
 
- private:
-  __device__ uint32_t empty(int i) const { return full_ + 8 * (kMostRowStages + i); }
-  uint32_t full_;
-  int stages_;
-  int stage_ = 0;
-  uint32_t parity_ = 0;
+/// One of the two activations: slices of height x width elements.
+struct RowsSide {
+  const void* data = nullptr;
+  const void* end = nullptr;  ///< nothing behind it is read
+  int64_t channels = 1;
+  int height = 1, width = 1;
+  /// Modulo so many bytes, addresses in the ring are congruent to those in the tensor: kBoxLine, the fastest, or a
+  /// granule where zeros beside rows must stay where they are.
+  int line = kBoxLine;
+  int pitch = 0;  ///< bytes from row to row in the ring
+  int bytes = 0;  ///< of a stage
 };
+
+struct RowsParams {
+  RowsSide x, y;
+  double* partials = nullptr;  ///< [channels of y * taps, column tiles * splits]
+  int multiplier = 1;          ///< channels of y that one channel of x feeds
+  FastDivide fold, height;     ///< slices of a channel of an image; rows of a slice of y
+  FastDivide column_tiles, splits;
+  int march = 1, width = 1;  ///< rows and columns of taps
+  int rows = 0;              ///< of a channel of y, over all slices
+  int share = 0;             ///< of those, a block's
+  int tile = 0;              ///< columns of a block, whole granules
+  int users = 1;             ///< warps of a block that compute
+  int pad_rows = 0, pad_columns = 0;
+  int margin = 0;  ///< columns before those of a block that the ring has room for, whole granules
+  int stages = 1;
+  int stage_rows = 1;  ///< rows of either side in a stage
+  int run = 1;         ///< rows that one order copies: all of a stage where no gaps lie between them
+  int shared_bytes = 0;
+};
+
+static_assert(kMostRowStages <= Ring::kMost);
 
 /// Calls f(image and fold, first row, rows) for each piece of a block's rows.
 template <class F>
@@ -95,7 +103,7 @@ struct RowsBlock {
 
 /// The warp that fills the ring at `stages`: half of the lanes give orders for rows of x, the others of y.
 template <class T>
-__device__ __forceinline__ void load_rows(const RowsParams& p, uint32_t stages, RowRing ring, const RowsBlock& block) {
+__device__ __forceinline__ void load_rows(const RowsParams& p, uint32_t stages, Ring ring, const RowsBlock& block) {
   constexpr int kSize = sizeof(T);
   const int lane = static_cast<int>(threadIdx.x % 32), u = lane % 16 * p.run;
   const bool of_y = lane >= 16;
@@ -110,30 +118,18 @@ __device__ __forceinline__ void load_rows(const RowsParams& p, uint32_t stages, 
     const int start = result_row - (of_y ? 0 : p.pad_rows);
     const int end = of_y ? start + count : min(side.height, start + count + p.march - 1);
     const int64_t channel = of_y ? block.channel : block.channel / p.multiplier;
-    const auto* const slice = reinterpret_cast<const char*>(slice_of<T>(p, side, plane, channel) + first);
+    const T* const slice = slice_of<T>(p, side, plane, channel) + first;
     for (int step = 0; step < count + p.march - 1; step += p.stage_rows) {
       const int row = max(0, start + step + u), offset = row - start - step;
       const int rows = u < p.stage_rows ? min(end, start + step + min(u + p.run, p.stage_rows)) - row : 0;
-      const char* from = slice + int64_t{row} * row_bytes;
-      const uint32_t lead = low_bits(from) % device::kGranule;
+      const T* const from = slice + int64_t{row} * side.width;
+      const uint32_t lead = lead_of(from);
       const uint32_t shift = (low_bits(from) - offset * row_bytes - skipped) & (side.line - 1);
-      const uint32_t target = to + ring.stage() * (p.x.bytes + p.y.bytes) + offset * side.pitch + shift - lead;
-      const uint32_t length = lead + (rows - 1) * row_bytes + (last - first) * kSize;
-      uint32_t bytes =
-          rows > 0 && last > first ? (length + device::kGranule - 1) / device::kGranule * device::kGranule : 0;
-      from -= lead;
-      ring.acquire();
-      if (from + bytes > static_cast<const char*>(side.end) && bytes != 0) {  // a granule that ends behind the tensor
-        bytes -= device::kGranule;
-        for (uint32_t b = max(bytes, lead); b < length; b += kSize) {
-          *static_cast<T*>(__cvta_shared_to_generic(target + b)) = *reinterpret_cast<const T*>(from + b);
-        }
-      }
-      const uint32_t all = __reduce_add_sync(0xffffffffu, bytes);
-      __syncwarp();
-      if (lane == 0) device::barrier_expect(ring.copied(), all);
-      __syncwarp();
-      if (bytes != 0) device::copy_bulk(target, from, bytes, ring.copied());
+      const uint32_t target = to + ring.slot() * (p.x.bytes + p.y.bytes) + offset * side.pitch + shift - lead;
+      const uint32_t length = (rows - 1) * row_bytes + (last - first) * kSize;
+      ring.wait_released();
+      start_runs(ring.copied(), from, rows > 0 && last > first ? length : 0, target, from,
+                 static_cast<const T*>(side.end), lane);
       ring.advance();
     }
   });

@@ -11,6 +11,7 @@
 
 #include "../launch.h"
 #include "algorithms.h"
+#include "plan_key.h"
 
 namespace halo::cuda::conv {
 namespace {
@@ -52,6 +53,24 @@ const Algorithm* measured_choice(const ConvProblem& problem, const ConvConfig& c
   if (choices == m.chosen.end()) return nullptr;
   const auto found = choices->second.find(key);
   return found != choices->second.end() && found->second->supports(problem, config) ? found->second : nullptr;
+}
+
+/// The algorithm with the least predicted time.
+const Algorithm* least_predicted(const ConvProblem& problem, const ConvConfig& config) {
+  const Algorithm* best = nullptr;
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (const Algorithm* algorithm : kAlgorithms) {
+    if (!algorithm->supports(problem, config)) continue;
+    const double ms = algorithm->predict_ms(problem, config);
+    if (best == nullptr || ms < best_ms) {
+      best = algorithm;
+      best_ms = ms;
+    }
+  }
+  if (best == nullptr) {
+    fail<InternalError>("convolution: ", name(config.pass), " of ", name(config.dtype), " has no kernel");
+  }
+  return best;
 }
 
 }  // namespace
@@ -111,20 +130,7 @@ const Algorithm& select_algorithm(const ConvProblem& problem, const ConvConfig& 
 }
 
 const Algorithm& predicted_algorithm(const ConvProblem& problem, const ConvConfig& config) {
-  const Algorithm* best = nullptr;
-  double best_ms = std::numeric_limits<double>::infinity();
-  for (const Algorithm* algorithm : kAlgorithms) {
-    if (!algorithm->supports(problem, config)) continue;
-    const double ms = algorithm->predict_ms(problem, config);
-    if (best == nullptr || ms < best_ms) {
-      best = algorithm;
-      best_ms = ms;
-    }
-  }
-  if (best == nullptr) {
-    fail<InternalError>("convolution: ", name(config.pass), " of ", name(config.dtype), " has no kernel");
-  }
-  return *best;
+  return **kept_plan<least_predicted>(problem, config);
 }
 
 std::string explain(const ConvProblem& problem, const ConvConfig& config) {

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
+#include "family.cuh"
 #include "few_images.h"
 #include "few_results_float.cuh"
 #include "few_results_half.cuh"
-#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace few_results {
@@ -54,13 +53,12 @@ double choose_strips(Plan& plan) {
   return best;
 }
 
-/// Whether there is a plan, which `plan` then is, and the milliseconds it takes.
-bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan, double& ms) {
+Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
+  Plan plan{};
   const bool half = is_half(config.dtype);
-  if (!half && config.dtype != DType::Float32) return false;
-  if (config.pass == ConvPass::BackwardWeight || !device_traits().is_hopper()) return false;
-  if (problem.stride[0] * problem.stride[1] * problem.stride[2] != 1) return false;
-  if (!small_groups::small_groups_fit(problem)) return false;
+  if ((!half && config.dtype != DType::Float32) || config.pass == ConvPass::BackwardWeight) return plan;
+  if (problem.stride[0] * problem.stride[1] * problem.stride[2] != 1 || !device_traits().is_hopper()) return plan;
+  if (!small_groups::small_groups_fit(problem)) return plan;
   const small_groups::GroupProblem g = small_groups::group_problem(problem, config.pass == ConvPass::Forward);
   int rows[kTaps], columns[kTaps], rows_apart = 0, apart = 0;
   const bool whole = g.source[2] % 4 == 0 && config.alignment >= 16;
@@ -69,8 +67,7 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
                     rows_apart == 1 && order_taps(g.taps[2], apart, columns) &&
                     apart * (kTaps - 1) <= (whole ? kReach : kRaggedReach) &&
                     (half || g.source_channels % kFloatChannels == 0);
-  if (!fits) return false;
-  plan = {};
+  if (!fits) return plan;
   describe_images(g, plan);
   plan.apart = apart;
   plan.ragged = !whole;
@@ -84,67 +81,40 @@ bool make_plan(const ConvProblem& problem, const ConvConfig& config, Plan& plan,
     plan.chunks = (plan.result_width + most - 1) / most;
     plan.width = (plan.result_width + plan.chunks * 8 - 1) / (plan.chunks * 8) * 8;
     plan.warps = (plan.width + 7 + apart * (kTaps - 1) + kWarpTiles * 16 - 1) / (kWarpTiles * 16);
-    ms = 6e-3 + choose_strips(plan) * plan.units * half_clocks(plan.width) / kClocksPerMs;
+    plan.predicted_ms = 6e-3 + choose_strips(plan) * plan.units * half_clocks(plan.width) / kClocksPerMs;
   } else {
     plan.side = whole && apart % 2 == 0 && plan.first_column % 2 == 0 && plan.result_width % 2 == 0 ? 2 : 1;
     const bool fewer = plan.ragged && plan.result_width <= kFloatThreads * (kFloatColumns - 1);
     plan.columns = fewer ? kFloatColumns - 1 : kFloatColumns;
     plan.width = kFloatThreads * plan.columns;
     plan.chunks = (plan.result_width + plan.width - 1) / plan.width;
-    ms = std::max(6e-3 + choose_strips(plan) * plan.channels * float_instructions(plan.side, plan.columns) / 1.52e6,
-                  4e-3 + problem.bytes(sizeof(float)) / 3.6e9);
+    plan.predicted_ms =
+        std::max(6e-3 + choose_strips(plan) * plan.channels * float_instructions(plan.side, plan.columns) / 1.52e6,
+                 4e-3 + problem.bytes(sizeof(float)) / 3.6e9);
   }
-  return plan.images * plan.chunks * plan.strips < int64_t{1} << 31;
-}
-
-bool supports(const ConvProblem& problem, const ConvConfig& config) {
-  Plan plan;
-  double ms;
-  return make_plan(problem, config, plan, ms);
-}
-
-std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
-
-double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  Plan plan;
-  double ms = 0;
-  make_plan(problem, config, plan, ms);
-  return ms;
-}
-
-template <class T>
-void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  Plan plan;
-  double ms;
-  make_plan(problem, config, plan, ms);
-  const auto* w = static_cast<const T*>(operands.w);
-  auto *const x = static_cast<T*>(operands.x), *const y = static_cast<T*>(operands.y);
-  const bool forward = config.pass == ConvPass::Forward;
-  Arguments<T> arguments{y, w, nullptr, x, {}};
-  if (forward) arguments = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
-  const PlainSumOf<T> plain{Sizes(problem), arguments.source, w, forward};
-  const dim3 grid(static_cast<unsigned>(plan.images * plan.chunks * plan.strips));
-  if constexpr (sizeof(T) == 2) {
-    launch("conv few results", plan.ragged ? half_kernel<T, true> : half_kernel<T, false>, grid, kHalfBlock,
-           half_shared_bytes(plan), stream, plan, arguments, plain);
-  } else {
-    launch("conv few results",
-           plan.columns < kFloatColumns ? float_kernel<1, kFloatColumns - 1, true>
-           : plan.ragged                ? float_kernel<1, kFloatColumns, true>
-           : plan.side == 2             ? float_kernel<2, kFloatColumns, false>
-                                        : float_kernel<1, kFloatColumns, false>,
-           grid, kFloatBlock, float_shared_bytes(plan), stream, plan, arguments, plain);
-  }
-}
-
-void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T>) { run_as<T>(problem, config, operands, stream); });
+  const int64_t blocks = plan.images * plan.chunks * plan.strips;
+  if (blocks < int64_t{1} << 31) plan.blocks = blocks;
+  return plan;
 }
 
 }  // namespace
 }  // namespace few_results
 
-const Algorithm kFewResults{"few results", few_results::supports, few_results::workspace_bytes, few_results::predict_ms,
-                            few_results::run};
+const Algorithm kFewResults = gather_family<few_results::make_plan>(
+    "few results", []<class T, bool Split>(const few_results::Plan& plan, const GatherCall<T, Split>& call) {
+      using namespace few_results;
+      const dim3 grid(static_cast<unsigned>(plan.blocks));
+      if constexpr (sizeof(T) == 2) {
+        launch("conv few results", plan.ragged ? half_kernel<T, true> : half_kernel<T, false>, grid, kHalfBlock,
+               half_shared_bytes(plan), call.stream, plan, call.arguments, call.plain);
+      } else {
+        launch("conv few results",
+               plan.columns < kFloatColumns ? float_kernel<1, kFloatColumns - 1, true>
+               : plan.ragged                ? float_kernel<1, kFloatColumns, true>
+               : plan.side == 2             ? float_kernel<2, kFloatColumns, false>
+                                            : float_kernel<1, kFloatColumns, false>,
+               grid, kFloatBlock, float_shared_bytes(plan), call.stream, plan, call.arguments, call.plain);
+      }
+    });
 
 }  // namespace halo::cuda::conv

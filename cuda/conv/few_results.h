@@ -26,6 +26,8 @@ struct Plan {
   int units;                    ///< stages of a source row
   int warps;                    ///< half types: that have columns
   int columns, side;            ///< float32: of a thread, and neighbouring ones
+  int64_t blocks = 0;
+  double predicted_ms = 0;
 };
 
 template <class T>

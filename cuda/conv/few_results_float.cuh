@@ -10,10 +10,9 @@
 
 #include "../device/activation.cuh"
 #include "../device/async_copy.cuh"
-#include "../device/mbarrier.cuh"
-#include "../device/wgmma.cuh"
 #include "few_results.h"
 #include "plain_sum.cuh"
+#include "stage_ring.cuh"
 
 namespace halo::cuda::conv::few_results {
 
@@ -27,13 +26,10 @@ inline constexpr int kFloatPitch =
 inline constexpr int kFloatWeights = 28;         // of a source channel: [row][column][result], one to spare
 
 /// Stages of rows on their way into shared memory.
-struct Stages {
-  uint32_t full, empty;
+struct Stages : Ring {
   float* rows;
 
-  __device__ float* row(int stage, int channel) const {
-    return rows + (stage * kFloatChannels + channel) * kFloatPitch;
-  }
+  __device__ float* row(int channel) const { return rows + (slot() * kFloatChannels + channel) * kFloatPitch; }
 };
 
 /// The rows of one block in the order in which they are used.
@@ -43,22 +39,16 @@ struct RowFeed {
   int width, first;      // columns that are copied, and where in shared memory
   int row, last, pitch;  // source rows
   int chunk = 0, chunks;
-  int stage = 0;
-  uint32_t parity = 1;
 
-  __device__ void next(const Stages& stages) {
-    device::barrier_wait(stages.empty + stage * 8, parity);
+  __device__ void next(Stages& stages) {
+    stages.wait_released();
     const auto bytes = static_cast<uint32_t>(width) * 4;
-    device::barrier_expect(stages.full + stage * 8, kFloatChannels * bytes);
+    device::barrier_expect(stages.copied(), kFloatChannels * bytes);
     for (int k = 0; k < kFloatChannels; ++k) {
       const float* source = from + (int64_t{chunk} * kFloatChannels + k) * plane + int64_t{row} * pitch;
-      device::copy_bulk(static_cast<uint32_t>(__cvta_generic_to_shared(stages.row(stage, k) + first)), source, bytes,
-                        stages.full + stage * 8);
+      device::copy_bulk(device::shared_address(stages.row(k) + first), source, bytes, stages.copied());
     }
-    if (++stage == kFloatStages) {
-      stage = 0;
-      parity ^= 1;
-    }
+    stages.advance();
     if (++chunk == chunks) {
       chunk = 0;
       ++row;
@@ -86,12 +76,12 @@ struct RaggedRows {
   /// A warp brings the rows `row` of the channels from `channel`, eight lanes a row. Of the granules that a row of any
   /// lead can reach, the copy engine brings all but the first and the last two, and arrives with the lanes' words: each
   /// writes its own granules alone.
-  __device__ __forceinline__ void bring(const Stages& stages, int stage, int row, int channel, int lane) const {
+  __device__ __forceinline__ void bring(const Stages& stages, int row, int channel, int lane) const {
     const int k = lane / 8, word = lane % 4, last = (to - from - 1) / 4 * 4;
     const int start = static_cast<int>(lead(row, channel + k)), end = start + to - from;
     const float* const run = source + int64_t{channel + k} * plane + int64_t{row} * pitch + from - start;
-    const uint32_t place = device::shared_address(stages.row(stage, k) + front() + (from - begin));
-    const uint32_t full = stages.full + stage * 8;
+    const uint32_t place = device::shared_address(stages.row(k) + front() + (from - begin));
+    const uint32_t full = stages.copied();
     const auto bring_word = [&](int at) { device::copy_async_4(place + at * 4, run + at, at >= start && at < end); };
     bring_word(lane % 8 < 4 ? word : last + word);
     if (lane % 8 < 4) bring_word(last + 4 + word);
@@ -191,11 +181,10 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
     float_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<float> arguments,
                  const __grid_constant__ PlainSum plain) {
   extern __shared__ __align__(128) float staged[];
-  __shared__ uint64_t barriers[2 * kFloatStages];
+  __shared__ Ring::Barriers barriers;
   float* const weights = staged + kFloatStages * kFloatChannels * kFloatPitch;
   const auto thread = static_cast<int>(threadIdx.x);
-  const auto full = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
-  const Stages stages{full, full + kFloatStages * 8, staged};
+  Stages stages{Ring(barriers, kFloatStages), staged};
 
   const auto [chunk, first_result, last_result, depth, image_group] = Place(plan, blockIdx.x);
 
@@ -207,13 +196,7 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
 
   for (int i = thread; i < kFloatStages * kFloatChannels * kFloatPitch; i += kFloatBlock) staged[i] = 0;
   fill_float_weights(weights, plan, arguments.weight + image_group % plan.groups * plan.weight_group);
-  if (thread == 0) {
-    for (int i = 0; i < kFloatStages; ++i) {
-      device::barrier_init(stages.full + i * 8, Ragged ? 32 : 1);
-      device::barrier_init(stages.empty + i * 8, kFloatThreads / 32);
-    }
-    device::barrier_init_fence();
-  }
+  if (thread == 0) stages.init(kFloatThreads / 32, Ragged ? 32 : 1);
   device::fence_async_proxy();
   __syncthreads();
 
@@ -230,16 +213,10 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
   if (Ragged && thread >= kFloatThreads) {
     device::registers_decrease<32>();
     if (thread < kFloatThreads + 32 && from < to) {
-      int stage = 0;
-      uint32_t parity = 1;
       for (int row = rows_from; row < rows_to; ++row) {
-        for (int channel = 0; channel < plan.channels; channel += kFloatChannels) {
-          device::barrier_wait(stages.empty + stage * 8, parity);
-          ragged.bring(stages, stage, row, channel, thread % 32);
-          if (++stage == kFloatStages) {
-            stage = 0;
-            parity ^= 1;
-          }
+        for (int channel = 0; channel < plan.channels; channel += kFloatChannels, stages.advance()) {
+          stages.wait_released();
+          ragged.bring(stages, row, channel, thread % 32);
         }
       }
     }
@@ -267,18 +244,16 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
       bias[c] = arguments.bias[image_group % plan.groups * plan.results + c];
     float sums[kTaps][kResults][Columns] = {};
     const int column = chunk * plan.width + Side * thread;
-    int stage = 0, left = from < to ? (rows_to - rows_from) * (plan.channels / kFloatChannels) : 0;
-    uint32_t parity = 0;
+    int left = from < to ? (rows_to - rows_from) * (plan.channels / kFloatChannels) : 0;
     const float* weight = weights;
     ChannelInputs<Side, Columns> inputs[2];  // of the channel at hand and of the next one
     int row_at_hand = rows_from;             // of the stage
     const auto load = [&](int channel) {
       const int at = Ragged ? ragged.front() + static_cast<int>(ragged.lead(row_at_hand, channel)) : lead;
-      inputs[channel % 2].load(stages.row(stage, channel) + at + Side * thread, plan.apart,
-                               weight + channel * kFloatWeights);
+      inputs[channel % 2].load(stages.row(channel) + at + Side * thread, plan.apart, weight + channel * kFloatWeights);
     };
     if (left > 0) {
-      device::barrier_wait(stages.full, 0);
+      stages.wait_copied();
       load(0);
     }
     for (int row = first_result; row < last_result + kTaps - 1; ++row) {
@@ -291,17 +266,13 @@ __global__ void __launch_bounds__(kFloatBlock, 1)
             load(k + 1);
             inputs[k % 2].add(sums);
           }
-          __syncwarp();
-          if (thread % 32 == 0) device::barrier_arrive(stages.empty + stage * 8);
-          if (++stage == kFloatStages) {
-            stage = 0;
-            parity ^= 1;
-          }
+          stages.release(thread % 32);
+          stages.advance();
           const bool same_row = i + kFloatChannels < plan.channels;
           weight = same_row ? weight + kFloatChannels * kFloatWeights : weights;
           if (!same_row) ++row_at_hand;
           if (--left > 0) {
-            device::barrier_wait(stages.full + stage * 8, parity);
+            stages.wait_copied();
             load(0);
           }
           inputs[(kFloatChannels - 1) % 2].add(sums);

@@ -15,10 +15,8 @@
 
 #include "../device/activation.cuh"
 #include "../device/async_copy.cuh"
-#include "../device/mbarrier.cuh"
 #include "../device/mma.cuh"
 #include "../device/number.cuh"
-#include "../device/wgmma.cuh"
 #include "few_results.h"
 #include "few_results_half_feed.cuh"
 #include "plain_sum.cuh"
@@ -77,7 +75,7 @@ using Places = uint32_t[Ragged ? 4 : 1];
 /// Adds what a stage gives.
 template <class T, bool Ragged>
 __device__ __forceinline__ void multiply(Sums& sums, const Places<Ragged>& places, uint32_t stage,
-                                         const uint32_t* weights, uint32_t empty, int lane) {
+                                         const uint32_t* weights, int lane) {
   uint32_t a[kWarpTiles][4];
 #pragma unroll
   for (int m = 0; m < kWarpTiles; ++m) {
@@ -99,8 +97,6 @@ __device__ __forceinline__ void multiply(Sums& sums, const Places<Ragged>& place
 #pragma unroll
     for (int m = 0; m < kWarpTiles; ++m) device::multiply_halves<T>(sums[m][n], a[m], {b[n].x, b[n].y});
   }
-  __syncwarp();
-  if (lane == 0) device::barrier_arrive(empty);
 }
 
 /// Writes the sums of the first result row to shared memory, and moves those of the next rows up. Columns from `from`
@@ -182,11 +178,10 @@ __global__ void __launch_bounds__(kHalfBlock, 1)
     half_kernel(const __grid_constant__ Plan plan, const __grid_constant__ Arguments<T> arguments,
                 const __grid_constant__ PlainSumOf<T> plain) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ uint64_t barriers[2 * kHalfStages];
+  __shared__ Ring::Barriers barriers;
   auto* const finished = reinterpret_cast<float*>(shared + kHalfStages * kStageBytes);  // two of [sum][column]
   auto* const weights = reinterpret_cast<uint32_t*>(finished + 2 * kSums * kSumPitch);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const auto full = device::shared_address(barriers), empty = full + kHalfStages * 8;
   const Place place(plan, blockIdx.x);
 
   // A source row reaches kTaps result rows: the last of them is `row - first_row`.
@@ -195,23 +190,10 @@ __global__ void __launch_bounds__(kHalfBlock, 1)
   // Shared memory begins at a whole piece of eight, `lead` columns before what the chunk's first result reads.
   const int first = place.chunk * plan.width + plan.first_column, lead = first & 7, begin = first - lead;
   fill_weights<T>(weights, plan, arguments.weight + place.image_group % plan.groups * plan.weight_group);
-  if (thread == 0) {
-    for (int i = 0; i < kHalfStages; ++i) {
-      device::barrier_init(full + i * 8, Ragged ? 2 * kFeeders : kFeeders);
-      device::barrier_init(empty + i * 8, Ragged ? plan.warps : kHalfWarps);
-    }
-    device::barrier_init_fence();
-  }
+  Ring ring(barriers, kHalfStages);
+  if (thread == 0) ring.init(Ragged ? plan.warps : kHalfWarps, Ragged ? 2 * kFeeders : kFeeders);
   __syncthreads();
 
-  int stage = 0;
-  uint32_t parity = 0;
-  const auto next_stage = [&] {
-    if (++stage == kHalfStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  };
   const int columns = lead + min(plan.width, plan.result_width - place.chunk * plan.width) + 2 * plan.apart;
   const T* const source = arguments.source + place.image_group * plan.channels * plan.source_plane +
                           int64_t{place.depth} * plan.source_slice + begin;
@@ -219,16 +201,15 @@ __global__ void __launch_bounds__(kHalfBlock, 1)
   if (warp >= kHalfWarps) {
     device::registers_decrease<56>();
     if constexpr (Ragged) {
-      RaggedFeeder<T>(ragged, shared, thread - kHalfThreads).feed(rows_from, rows_to, plan.units, full, empty);
+      RaggedFeeder<T>(ragged, shared, thread - kHalfThreads).feed(rows_from, rows_to, plan.units, ring);
     } else {
       for (int row = rows_from; row < rows_to; ++row) {
-        for (int unit = 0; unit < plan.units; ++unit) {
-          device::barrier_wait(empty + stage * 8, parity ^ 1);
+        for (int unit = 0; unit < plan.units; ++unit, ring.advance()) {
+          ring.wait_released();
           feed_stage(plan, source + int64_t{unit} * kHalfChunk * plan.source_plane + int64_t{row} * plan.source_width,
                      plan.channels - unit * kHalfChunk, begin, columns,
-                     device::shared_address(shared) + stage * kStageBytes);
-          device::copy_async_arrive(full + stage * 8);
-          next_stage();
+                     device::shared_address(shared) + ring.slot() * kStageBytes);
+          device::copy_async_arrive(ring.copied());
         }
       }
     }
@@ -255,11 +236,10 @@ __global__ void __launch_bounds__(kHalfBlock, 1)
           }
         }
 #pragma unroll 1
-        for (int unit = 0; unit < plan.units; ++unit) {
-          device::barrier_wait(full + stage * 8, parity);
-          multiply<T, Ragged>(sums, places, stage * kStageBytes, weights + unit * kWeightWords, empty + stage * 8,
-                              lane);
-          next_stage();
+        for (int unit = 0; unit < plan.units; ++unit, ring.advance()) {
+          ring.wait_copied();
+          multiply<T, Ragged>(sums, places, ring.slot() * kStageBytes, weights + unit * kWeightWords, lane);
+          ring.release(lane);
         }
       }
       // No later source row reaches the first result row. Two rows of sums: nobody still reads what is written here.

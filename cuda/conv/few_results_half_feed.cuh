@@ -2,9 +2,9 @@
 #pragma once
 
 #include "../device/async_copy.cuh"
-#include "../device/mbarrier.cuh"
-#include "../device/wgmma.cuh"
+#include "../device/shared_words.cuh"
 #include "few_results.h"
+#include "stage_ring.cuh"
 
 namespace halo::cuda::conv::few_results {
 
@@ -116,23 +116,17 @@ struct RaggedFeeder {
     return exists ? rows.source[own * rows.plane + int64_t{row} * rows.width + column - rows.begin].bits : 0;
   }
 
-  __device__ __forceinline__ void feed(int first, int last, int units, uint32_t full, uint32_t empty) const {
+  __device__ __forceinline__ void feed(int first, int last, int units, Ring ring) const {
     const uint32_t place = stages + (element - rows.begin) * int{sizeof(T)};  // of the first element
     const bool edge = rows.begin < 0 && rows.begin + rows.columns + 7 > 0;    // its granule is among what is read
-    int stage = 0;
-    uint32_t parity = 1;
     for (int row = first; row < last; ++row) {
-      for (int unit = 0; unit < units; ++unit) {
+      for (int unit = 0; unit < units; ++unit, ring.advance()) {
         const uint32_t bits = edge ? first_element(row, unit) : 0;  // on its way while the rest is ordered
-        device::barrier_wait(empty + stage * 8, parity);
-        order(row, unit, stage);
-        device::copy_async_arrive(full + stage * 8);
-        if (edge) asm volatile("st.shared.u16 [%0], %1;" ::"r"(place + stage * kStageBytes), "r"(bits) : "memory");
-        device::barrier_arrive(full + stage * 8);
-        if (++stage == kHalfStages) {
-          stage = 0;
-          parity ^= 1;
-        }
+        ring.wait_released();
+        order(row, unit, ring.slot());
+        device::copy_async_arrive(ring.copied());
+        if (edge) device::store_shared_half(place + ring.slot() * kStageBytes, bits);
+        device::barrier_arrive(ring.copied());
       }
     }
   }

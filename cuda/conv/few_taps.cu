@@ -7,19 +7,16 @@
 #include <algorithm>
 #include <numeric>
 
-#include "../launch.h"
 #include "algorithms.h"
+#include "family.cuh"
 #include "few_taps_kernel.cuh"
 #include "small_groups_limits.h"
-#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace few_taps {
 namespace {
 
-using small_groups::divide_up;
 using small_groups::GroupProblem;
-using small_groups::to_int;
 
 constexpr double kBytesPerMs = 2.6e9;  // as seen on an H200
 
@@ -128,34 +125,13 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   return plan;
 }
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) { return make_plan(problem, config).blocks > 0; }
-
-std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
-
-double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return make_plan(problem, config).predicted_ms;
-}
-
-template <class T, bool Split>
-void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const Plan plan = make_plan(problem, config);
-  const Arguments<T> arguments{
-      static_cast<const T*>(operands.y), static_cast<const T*>(operands.w), nullptr, static_cast<T*>(operands.x), {}};
-  const PlainSumOf<T> plain{Sizes(problem), arguments.source, arguments.weight, false};
-  launch("conv few taps", few_taps_kernel<T, Split>, dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
-         plan.shared_bytes, stream, plan, arguments, plain);
-}
-
-void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  dispatch_products(config, [&]<class T, bool Split>(std::type_identity<T>, std::bool_constant<Split>) {
-    run_as<T, Split>(problem, config, operands, stream);
-  });
-}
-
 }  // namespace
 }  // namespace few_taps
 
-const Algorithm kFewTaps{"few taps", few_taps::supports, few_taps::workspace_bytes, few_taps::predict_ms,
-                         few_taps::run};
+const Algorithm kFewTaps = gather_family<few_taps::make_plan>(
+    "few taps", []<class T, bool Split>(const few_taps::Plan& plan, const GatherCall<T, Split>& call) {
+      launch("conv few taps", few_taps::few_taps_kernel<T, Split>, dim3(static_cast<unsigned>(plan.blocks)),
+             dim3(few_taps::kThreads), plan.shared_bytes, call.stream, plan, call.arguments, call.plain);
+    });
 
 }  // namespace halo::cuda::conv

@@ -12,13 +12,10 @@
 #pragma once
 
 #include "../device/async_copy.cuh"
-#include "../device/shared_words.cuh"
+#include "../device/load_where.cuh"
 #include "../device/store_box.cuh"
-#include "../device/tf32_split.cuh"
-#include "../device/wgmma.cuh"
-#include "../device/wgmma_half.cuh"
 #include "few_taps.h"
-#include "plain_sum.cuh"
+#include "positions.cuh"
 
 namespace halo::cuda::conv::few_taps {
 
@@ -71,22 +68,6 @@ __device__ __forceinline__ int body_of(int count) {
   return max(0, count) / kWide<T> * kWide<T>;
 }
 
-/// An element as a word where `exists`, else zero; no branch, and nothing that waits for it.
-template <class T>
-__device__ __forceinline__ uint32_t load_where(const T* from, bool exists) {
-  uint32_t word;
-  if constexpr (sizeof(T) == 4) {
-    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u32 %0, [%1];}"
-        : "=&r"(word)
-        : "l"(from), "r"(static_cast<int>(exists)));
-  } else {
-    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u16 %0, [%1];}"
-        : "=&r"(word)
-        : "l"(from), "r"(static_cast<int>(exists)));
-  }
-  return word;
-}
-
 /// What a thread brings of an item's source: channels of its warp's pieces at every 32nd position.
 template <class T>
 struct Source {
@@ -113,7 +94,7 @@ struct Source {
         const auto width = static_cast<unsigned>(channel ? p.source[2] : 0);
 #pragma unroll
         for (int run = 0; run < kRuns; ++run)
-          word[piece][c][run] = load_where(from + 32 * run, static_cast<unsigned>(at + 32 * run) < width);
+          word[piece][c][run] = device::load_one<T>(from + 32 * run, static_cast<unsigned>(at + 32 * run) < width);
       }
     }
   }
@@ -128,21 +109,10 @@ struct Source {
         const int row = 32 * run + lane;
         if (row >= plan.source_rows) break;
         const uint32_t at = to + (warp * kPieces + piece) * plan.piece_pitch + row * 16;
-        uint32_t four[4], low[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (sizeof(T) == 2) {
-            four[i] = __byte_perm(word[piece][2 * i][run], word[piece][2 * i + 1][run], 0x5410);
-          } else if constexpr (Split) {
-            const device::Tf32Pair two = device::split_tf32_unguarded(__uint_as_float(word[piece][i][run]));
-            four[i] = two.high;
-            low[i] = two.low;
-          } else {
-            four[i] = device::round_tf32_by_cut(__uint_as_float(word[piece][i][run]));
-          }
-        }
-        device::store_shared(at, four[0], four[1], four[2], four[3]);
-        if constexpr (Split) device::store_shared(at + plan.part_bytes, low[0], low[1], low[2], low[3]);
+        store_position<T, Split>(at, plan.part_bytes, [&](int i) {
+          if constexpr (sizeof(T) == 4) return word[piece][i][run];
+          return __byte_perm(word[piece][2 * i][run], word[piece][2 * i + 1][run], 0x5410);
+        });
       }
     }
   }
@@ -153,7 +123,7 @@ struct Source {
 template <class T, bool Split>
 struct Weights {
   static constexpr int kPer = 4 / static_cast<int>(sizeof(T)), kSteps = kChannels / (8 * kPer);
-  uint32_t high[kSteps][4], low[Split ? kSteps : 1][4];
+  small_groups::Operand<4, Split> step[kSteps];
 
   /// `from`: the weight of the warp's first channel; `channels`: of those that exist.
   __device__ __forceinline__ void load(const small_groups::GroupProblem& p, const T* from, int channels, int lane) {
@@ -170,22 +140,14 @@ struct Weights {
               exists ? device::to_accumulator(from[row * p.weight_result + (channel + e) * p.weight_source]) : 0.0f;
         }
         if constexpr (kPer == 2) {
-          high[k][i] = device::pack_word<T>(value);
+          step[k].high[i] = device::pack_word<T>(value);
         } else {
-          const device::Tf32Pair two = device::split_tf32_unguarded(value[0]);
-          high[k][i] = Split ? two.high : device::round_tf32(value[0]);  // which keeps NaN
-          if constexpr (Split) low[k][i] = two.low;
+          step[k].set_rounded(i, value[0]);
         }
       }
     }
   }
 };
-
-/// Descriptor of the source: 16 bytes of a position and those of the next one, `pitch` bytes along the channels, so
-/// that any position may be the first.
-__device__ __forceinline__ uint64_t source_descriptor(uint32_t address, uint32_t pitch) {
-  return static_cast<uint64_t>((address & 0x3FFFF) >> 4) | uint64_t{pitch >> 4} << 16 | uint64_t{128 >> 4} << 32;
-}
 
 /// sums += the products of one tap at kChunk positions. Split: small ones first, in a sum of their own, since the
 /// tensor core cuts off what falls below the last place of a sum.
@@ -199,19 +161,19 @@ __device__ __forceinline__ void add_tap(float (&sums)[kChunk / 2], const Weights
 #pragma unroll
     for (int k = 0; k < W::kSteps; ++k) {
       const uint64_t high = device::descriptor_after(source, k * step);
-      device::wgmma_tf32(own, weights.low[k], high, k > 0);
-      device::wgmma_tf32(own, weights.high[k], device::descriptor_after(high, part), 1);
+      device::wgmma_tf32(own, weights.step[k].low, high, k > 0);
+      device::wgmma_tf32(own, weights.step[k].high, device::descriptor_after(high, part), 1);
     }
   }
 #pragma unroll
   for (int k = 0; k < W::kSteps; ++k) {
     const uint64_t high = device::descriptor_after(source, k * step);
     if constexpr (Split) {
-      device::wgmma_tf32(own, weights.high[k], high, 1);
+      device::wgmma_tf32(own, weights.step[k].high, high, 1);
     } else if constexpr (sizeof(T) == 4) {
-      device::wgmma_tf32(sums, weights.high[k], high, 1);
+      device::wgmma_tf32(sums, weights.step[k].high, high, 1);
     } else {
-      device::wgmma_half<T>(sums, weights.high[k], high);
+      device::wgmma_half<T>(sums, weights.step[k].high, high);
     }
   }
   device::wgmma_commit();
@@ -248,12 +210,9 @@ template <class T>
 __device__ __noinline__ void repair(const PlainSumOf<T>& plain, T* stage, int pitch, unsigned low, unsigned plane,
                                     int64_t image, int channel, int channels, int64_t flat, int count) {
   __syncwarp();
-  for (int i = static_cast<int>(threadIdx.x % 32); i < channels * count; i += 32) {
-    const int c = i / count, e = i % count;
-    T& value =
-        stage[c * pitch + static_cast<int>((low + static_cast<unsigned>(c) * plane) & (kSkewElements<T> - 1)) + e];
-    if (!isfinite(device::to_accumulator(value)))
-      value = device::from_accumulator<T>(plain.at(image, channel + c, flat + e));
+  for (int c = 0; c < channels; ++c) {
+    const unsigned shift = (low + static_cast<unsigned>(c) * plane) & (kSkewElements<T> - 1);
+    repair_row(plain, stage + c * pitch + shift, count, image, channel + c, flat);
   }
 }
 
@@ -277,7 +236,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of(sizeof(T)))
   const auto plane = static_cast<unsigned>(p.result_rows.plane_pitch);
   const int step = static_cast<int>(gridDim.x), stride = p.phases[2];
   const auto piece_pitch = static_cast<uint32_t>(plan.piece_pitch), part = static_cast<uint32_t>(plan.part_bytes);
-  const uint64_t operand = source_descriptor(pieces, piece_pitch);
+  const uint64_t operand = positions_descriptor(pieces, piece_pitch);
 
   const bool overlaps = plan.own < plan.positions;
   Weights<T, Split> weights[kTaps];

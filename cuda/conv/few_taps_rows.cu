@@ -7,19 +7,16 @@
 // planes below 2^30; any alignment.
 #include <algorithm>
 
-#include "../launch.h"
 #include "algorithms.h"
+#include "family.cuh"
 #include "few_taps_rows_kernel.cuh"
 #include "small_groups_limits.h"
-#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace few_taps_rows {
 namespace {
 
-using small_groups::divide_up;
 using small_groups::GroupProblem;
-using small_groups::to_int;
 
 /// The taps of the width; false where there are too many, or several for one phase.
 bool list_taps(const GroupProblem& p, Plan& plan) {
@@ -121,34 +118,14 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   return plan;
 }
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) { return make_plan(problem, config).blocks > 0; }
-
-std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
-
-double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return make_plan(problem, config).predicted_ms;
-}
-
-template <class T, bool Split>
-void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const Plan plan = make_plan(problem, config);
-  const Arguments<T> arguments{
-      static_cast<const T*>(operands.y), static_cast<const T*>(operands.w), nullptr, static_cast<T*>(operands.x), {}};
-  const PlainSumOf<T> plain{Sizes(problem), arguments.source, arguments.weight, false};
-  launch("conv few taps rows", few_taps_rows_kernel<T, Split>, dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
-         plan.shared_bytes, stream, plan, arguments, plain);
-}
-
-void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  dispatch_products(config, [&]<class T, bool Split>(std::type_identity<T>, std::bool_constant<Split>) {
-    run_as<T, Split>(problem, config, operands, stream);
-  });
-}
-
 }  // namespace
 }  // namespace few_taps_rows
 
-const Algorithm kFewTapsRows{"few taps rows", few_taps_rows::supports, few_taps_rows::workspace_bytes,
-                             few_taps_rows::predict_ms, few_taps_rows::run};
+const Algorithm kFewTapsRows = gather_family<few_taps_rows::make_plan>(
+    "few taps rows", []<class T, bool Split>(const few_taps_rows::Plan& plan, const GatherCall<T, Split>& call) {
+      launch("conv few taps rows", few_taps_rows::few_taps_rows_kernel<T, Split>,
+             dim3(static_cast<unsigned>(plan.blocks)), dim3(few_taps_rows::kThreads), plan.shared_bytes, call.stream,
+             plan, call.arguments, call.plain);
+    });
 
 }  // namespace halo::cuda::conv

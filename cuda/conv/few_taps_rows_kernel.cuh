@@ -65,9 +65,7 @@ __device__ __forceinline__ void load_weights(const Plan& plan, const T* data, in
             const int channel = k * 16 + i * 8 + 2 * t;
             operand.high[i] = uint32_t{at(channel).bits} | uint32_t{at(channel + 1).bits} << 16;
           } else {
-            const float value = at(k * 8 + t + i * 4);
-            operand.set(i, value);
-            if constexpr (!Split) operand.high[i] = device::round_tf32(value);  // which keeps NaN
+            operand.set_rounded(i, at(k * 8 + t + i * 4));
           }
         }
       }
@@ -177,12 +175,8 @@ __device__ __noinline__ void repair(const Plan& plan, const PlainSumOf<T>& plain
       const TappedRow& own = plan.tapped_row[r];
       if (place.top + own.row < 0 || place.top + own.row >= p.result[1]) continue;
       T* const row = stage.shared(plan.run[own.run], channel, own.row);
-      for (int column = static_cast<int>(threadIdx.x % 32); column < stage.width; column += 32) {
-        if (isfinite(device::to_accumulator(row[column]))) continue;
-        const int64_t flat =
-            place.depth * p.result_rows.outer_pitch + int64_t{place.top + own.row} * stage.width + column;
-        row[column] = device::from_accumulator<T>(plain.at(place.image, place.group * kChannels<T> + channel, flat));
-      }
+      repair_row(plain, row, stage.width, place.image, place.group * kChannels<T> + channel,
+                 place.depth * p.result_rows.outer_pitch + int64_t{place.top + own.row} * stage.width);
     }
   }
   device::fence_async_proxy();

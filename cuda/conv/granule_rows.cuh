@@ -38,6 +38,7 @@ __device__ __forceinline__ void start_runs(uint32_t barrier, const T* from, uint
     }
   }
   const uint32_t all = __reduce_add_sync(0xffffffffu, whole);
+  __syncwarp();  // what was stored by elements comes before the arrival
   if (lane == 0) device::barrier_expect(barrier, all);
   __syncwarp();
   if (whole != 0) device::copy_bulk(to, start, whole, barrier);

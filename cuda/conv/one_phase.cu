@@ -5,19 +5,16 @@
 // the width, no padding of other axes; no activation; planes below 2^30; float32, bfloat16, float16. Any alignment.
 #include <algorithm>
 
-#include "../launch.h"
 #include "algorithms.h"
+#include "family.cuh"
 #include "one_phase_kernel.cuh"
 #include "small_groups_limits.h"
-#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace one_phase {
 namespace {
 
-using small_groups::divide_up;
 using small_groups::GroupProblem;
-using small_groups::to_int;
 
 constexpr int64_t kLargestItems = int64_t{1} << 30;
 
@@ -61,37 +58,13 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   return plan;
 }
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) { return make_plan(problem, config).blocks > 0; }
-
-std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
-
-double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return make_plan(problem, config).predicted_ms;
-}
-
-template <class T, bool Split>
-void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const Plan plan = make_plan(problem, config);
-  const Arguments<T> arguments{static_cast<const T*>(operands.x),
-                               static_cast<const T*>(operands.w),
-                               static_cast<const T*>(operands.bias),
-                               static_cast<T*>(operands.y),
-                               {}};
-  const PlainSumOf<T> plain{Sizes(problem), arguments.source, arguments.weight, true};
-  launch("conv one phase", one_phase_kernel<T, Split>, dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
-         plan.shared_bytes, stream, plan, arguments, plain);
-}
-
-void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  dispatch_products(config, [&]<class T, bool Split>(std::type_identity<T>, std::bool_constant<Split>) {
-    run_as<T, Split>(problem, config, operands, stream);
-  });
-}
-
 }  // namespace
 }  // namespace one_phase
 
-const Algorithm kOnePhase{"one phase", one_phase::supports, one_phase::workspace_bytes, one_phase::predict_ms,
-                          one_phase::run};
+const Algorithm kOnePhase = gather_family<one_phase::make_plan>(
+    "one phase", []<class T, bool Split>(const one_phase::Plan& plan, const GatherCall<T, Split>& call) {
+      launch("conv one phase", one_phase::one_phase_kernel<T, Split>, dim3(static_cast<unsigned>(plan.blocks)),
+             dim3(one_phase::kThreads), plan.shared_bytes, call.stream, plan, call.arguments, call.plain);
+    });
 
 }  // namespace halo::cuda::conv

@@ -11,18 +11,61 @@
 // finite ones: such an item is computed again, in plain float32.
 #pragma once
 
+#include <halo/core/host_device.h>
+#include <halo/cuda/conv/algorithm.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../device/fast_divide.h"
 #include "../device/tf32_split.cuh"
 #include "../device/wgmma.cuh"
 #include "../device/wgmma_half.cuh"
-#include "one_phase.h"
 #include "plain_sum.cuh"
+#include "small_groups.h"
 #include "streams_ring.cuh"
 
 namespace halo::cuda::conv::one_phase {
 
+inline constexpr int kStep = 2;  ///< of the width: elements from one position of the phase to the next
+inline constexpr int kTaps = 3;
+inline constexpr int kLanePositions = 4;
+inline constexpr int kWindow = kLanePositions + kTaps - 1;  ///< positions of the phase that a lane reads
+inline constexpr int kUsers = 8;                            ///< warps that multiply
+inline constexpr int kThreads = (kUsers + 4) * 32;          ///< one more warp brings, of a warpgroup
+inline constexpr int kWarpPositions = 8 * kLanePositions;
+inline constexpr int kPositions = kUsers * kWarpPositions;           ///< of an item
+inline constexpr int kReach = (kPositions + kTaps - 2) * kStep + 1;  ///< elements of a source row that it reads
+inline constexpr int kColumns = 32;                                  ///< result channels
+inline constexpr int kTileBytes = kColumns * 32;                     ///< of weights that one product reads
+inline constexpr int kSteps = 2;                                     ///< products of a unit
+inline constexpr int kFewestSlots = 3;
+
+/// Source channels of a unit.
+HALO_HOST_DEVICE constexpr int channels_of(int element_size) { return kSteps * 32 / element_size; }
+/// Bytes between the channels of a unit, wherever its rows begin: an odd number of 16, against bank conflicts.
+HALO_HOST_DEVICE constexpr int pitch_of(int element_size) { return (kReach * element_size + 15 + 15) / 32 * 32 + 16; }
+HALO_HOST_DEVICE constexpr int slot_bytes_of(int element_size) {
+  return channels_of(element_size) * pitch_of(element_size);
+}
+
+struct Plan {
+  small_groups::GroupProblem problem;
+  int tap[kTaps];  ///< in the order of the source, or -1
+  int units;       ///< of the source channels
+  int weight_bytes;
+  int slots;
+  bool packs;        ///< four results are one access
+  FastDivide tiles;  ///< of a row
+  FastDivide rows;   ///< of an image
+  int items;
+  int64_t blocks = 0;
+  std::size_t shared_bytes = 0;
+  double predicted_ms = 0;
+};
+
 template <class T>
 using Arguments = small_groups::GatherArguments<T>;
-using streams::Ring;
 
 struct Place {
   int image, row, q;
@@ -210,20 +253,16 @@ __device__ __forceinline__ void multiply_unit(float (&sums)[2][16], Fragments<T,
   }
 }
 
-/// A warp's results again, as plain float32 chains: `count` positions from `q` on.
+/// Those of a warp's results again that are not finite: `count` positions from `q` on.
 template <class T>
 __device__ __noinline__ void plain_results(const Plan& plan, const PlainSumOf<T>& plain, const T* bias, T* result,
                                            const Place& place, int q, int count) {
   const small_groups::GroupProblem& p = plan.problem;
+  const int64_t flat = int64_t{place.row} * p.result[2] + q;
   __syncwarp();
-  for (int i = static_cast<int>(threadIdx.x % 32); i < p.result_channels * count; i += 32) {
-    const int c = i / count;
-    const int64_t flat = int64_t{place.row} * p.result[2] + q + i % count;
-    float value = plain.at(place.image, c, flat);
-    if (bias != nullptr) value += device::to_accumulator(bias[c]);
-    result[(int64_t{place.image} * p.result_channels + c) * p.result_rows.plane_pitch + flat] =
-        device::from_accumulator<T>(value);
-  }
+  for (int c = 0; c < p.result_channels; ++c)
+    repair_row(plain, result + (int64_t{place.image} * p.result_channels + c) * p.result_rows.plane_pitch + flat, count,
+               place.image, c, flat, bias == nullptr ? nullptr : bias + c);
 }
 
 /// A lane's results of an item to their places. Returns what is 0 where all are finite.

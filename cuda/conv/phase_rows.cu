@@ -6,19 +6,16 @@
 // planes below 2^30; float32, bfloat16 and float16 of any alignment.
 #include <algorithm>
 
-#include "../launch.h"
 #include "algorithms.h"
+#include "family.cuh"
 #include "phase_rows_kernel.cuh"
 #include "small_groups_limits.h"
-#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace phase_rows {
 namespace {
 
-using small_groups::divide_up;
 using small_groups::GroupProblem;
-using small_groups::to_int;
 
 constexpr double kBytesPerMs = 3.1e9, kClocksPerMs = 1.755e6;  // as seen on an H200
 
@@ -112,34 +109,13 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   return plan;
 }
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) { return make_plan(problem, config).blocks > 0; }
-
-std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
-
-double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return make_plan(problem, config).predicted_ms;
-}
-
-template <class T, bool Split>
-void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const Plan plan = make_plan(problem, config);
-  const Arguments<T> arguments{
-      static_cast<const T*>(operands.y), static_cast<const T*>(operands.w), nullptr, static_cast<T*>(operands.x), {}};
-  const PlainSumOf<T> plain{Sizes(problem), arguments.source, arguments.weight, false};
-  launch("conv phase rows", phase_rows_kernel<T, Split>, dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
-         plan.shared_bytes, stream, plan, arguments, plain);
-}
-
-void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  dispatch_products(config, [&]<class T, bool Split>(std::type_identity<T>, std::bool_constant<Split>) {
-    run_as<T, Split>(problem, config, operands, stream);
-  });
-}
-
 }  // namespace
 }  // namespace phase_rows
 
-const Algorithm kPhaseRows{"phase rows", phase_rows::supports, phase_rows::workspace_bytes, phase_rows::predict_ms,
-                           phase_rows::run};
+const Algorithm kPhaseRows = gather_family<phase_rows::make_plan>(
+    "phase rows", []<class T, bool Split>(const phase_rows::Plan& plan, const GatherCall<T, Split>& call) {
+      launch("conv phase rows", phase_rows::phase_rows_kernel<T, Split>, dim3(static_cast<unsigned>(plan.blocks)),
+             dim3(phase_rows::kThreads), plan.shared_bytes, call.stream, plan, call.arguments, call.plain);
+    });
 
 }  // namespace halo::cuda::conv

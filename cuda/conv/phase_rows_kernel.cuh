@@ -13,7 +13,6 @@
 
 #include "../device/mbarrier.cuh"
 #include "phase_rows_operands.cuh"
-#include "plain_sum.cuh"
 
 namespace halo::cuda::conv::phase_rows {
 
@@ -142,12 +141,8 @@ __device__ __noinline__ void repair(const Plan& plan, const PlainSumOf<T>& plain
     if (run.channel >= p.result_channels || depth >= p.result[0]) continue;
     const int64_t flat = (int64_t{depth} * p.result[1] + height) * p.result[2];
     const T* const begin = march.result(plan, result, run) + int64_t{height - march.first * p.phases[1]} * p.result[2];
-    T* const own = stage + r * plan.run_pitch + behind_line(begin);
-    for (int e = static_cast<int>(threadIdx.x % 32); e < count; e += 32) {
-      if (!isfinite(device::to_accumulator(own[e])))
-        own[e] =
-            device::from_accumulator<T>(plain.at(march.image, march.group * p.result_channels + run.channel, flat + e));
-    }
+    repair_row(plain, stage + r * plan.run_pitch + behind_line(begin), count, march.image,
+               march.group * p.result_channels + run.channel, flat);
   }
   device::fence_async_proxy();
   __syncwarp();

@@ -1,17 +1,68 @@
-// What phase_rows_kernel.cuh multiplies, and where it stands.
+// What the host decides for phase_rows_kernel.cuh, what that multiplies, and where it stands. Phases and offsets are
+// those of small_groups.h.
 #pragma once
 
+#include <halo/cuda/conv/algorithm.h>
+
+#include <cstddef>
+#include <cstdint>
+
 #include "../device/async_copy.cuh"
+#include "../device/fast_divide.h"
 #include "../device/load_where.cuh"
-#include "../device/number.cuh"
-#include "../device/shared_words.cuh"
 #include "../device/store_box.cuh"
-#include "../device/tf32_split.cuh"
-#include "../device/wgmma.cuh"
-#include "../device/wgmma_half.cuh"
-#include "phase_rows.h"
+#include "positions.cuh"
+#include "small_groups.h"
 
 namespace halo::cuda::conv::phase_rows {
+
+inline constexpr int kReach = 2;              ///< neighbouring source positions of an axis that a result may read
+inline constexpr int kPhases = 2;             ///< of the width: two results of a warp beside one another
+inline constexpr int kChannels = 8;           ///< of the source, at most
+inline constexpr int kPositions = 128;        ///< columns of a product: q of a row
+inline constexpr int kSourcePositions = 136;  ///< which these read, and some that are zero
+inline constexpr int kTeams = 2;              ///< warpgroups that multiply, one item after the other
+inline constexpr int kTeamWarps = 4;          ///< each has eight runs at a phase of the height
+inline constexpr int kSenders = 4;            ///< warps that give the copy engine its orders, each of every fourth run
+inline constexpr int kMostRuns = 32;          ///< of an item
+inline constexpr int kStages = 4;             ///< whose results are in shared memory, each an item of float32
+inline constexpr int kSlots = 4;              ///< source rows of the height in shared memory
+inline constexpr int kAhead = 3;              ///< rows that loaders have asked for
+inline constexpr int kLineBytes = 32;         ///< the copy engine writes whole ones, from as far behind one, or it is a
+                                              ///< third slower
+inline constexpr int kBarrierBytes = 128;
+inline constexpr int kThreads = (kTeams + 2) * 128;
+inline constexpr int kRegisters = 176, kLoaderRegisters = 80, kSenderRegisters = 80;
+static_assert(kTeams * kRegisters + kLoaderRegisters + kSenderRegisters <= 512);
+
+/// Items of a stage, neighbours of a march.
+constexpr int joined(int element_size) { return 4 / element_size; }
+
+/// Of an item, one channel of the group at one phase of the depth: rows of the height are one run of memory.
+struct Run {
+  int16_t phase, channel;
+};
+
+/// An item: all results of q of depth and height in a group. A march: items of neighbouring q of the height.
+struct Plan {
+  small_groups::GroupProblem problem;
+  int tap[3][kReach][kReach];  ///< of an axis, phase, neighbour: element of the weights, or below 0 where there is none
+  int reach[3];                ///< neighbours of an axis that are read
+  int runs, run_pitch;         ///< of an item; elements from one to the next in a stage
+  Run run[kMostRuns];          ///< by how far they lie behind a line
+  int march;                   ///< items of one, at most
+  int heights;                 ///< q of the height
+  FastDivide depths, groups, pieces;  ///< q of the depth; marches of a slice
+  int marches;
+  int64_t blocks = 0;
+  std::size_t shared_bytes = 0;
+  double predicted_ms = 0;
+};
+
+inline constexpr int kPieceBytes = kSourcePositions * 16;  ///< 16 bytes of each position of a source row
+
+/// Bytes of a source row: eight channels are one piece of half types, two of float32, each in `parts` parts.
+constexpr int row_bytes(int element_size, int parts) { return kPieceBytes * element_size / 2 * parts; }
 
 template <class T>
 using Arguments = small_groups::GatherArguments<T>;
@@ -125,31 +176,19 @@ struct SourceRow {
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         const uint32_t to = slot + (depth * kParts * kPieces + piece) * kPieceBytes + position * 16;
-        uint32_t four[4], low[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (kHalf<T>) {
-            four[i] = word[depth][2 * i] | word[depth][2 * i + 1] << 16;
-          } else {
-            const float value = __uint_as_float(word[depth][piece * 4 + i]);
-            const device::Tf32Pair two = device::split_tf32_unguarded(value);
-            four[i] = Split ? two.high : device::round_tf32_by_cut(value);
-            low[i] = two.low;
-          }
-        }
-        device::store_shared(to, four[0], four[1], four[2], four[3]);
-        if constexpr (Split) device::store_shared(to + kPieces * kPieceBytes, low[0], low[1], low[2], low[3]);
+        store_position<T, Split>(to, kPieces * kPieceBytes, [&](int i) {
+          return kHalf<T> ? word[depth][2 * i] | word[depth][2 * i + 1] << 16 : word[depth][piece * 4 + i];
+        });
       }
     }
   }
 };
 
-/// Descriptor of a source row: 16 bytes of a position and those of the next one, any may be the first. The second half
-/// of a product's depth: other channels of float32; of half types the same of the next position.
+/// Descriptor of a source row. The second half of a product's depth: other channels of float32; of half types the same
+/// of the next position.
 template <class T>
 __device__ __forceinline__ uint64_t source_descriptor(uint32_t address) {
-  constexpr uint64_t kLeading = kHalf<T> ? 16 : kPieceBytes;
-  return static_cast<uint64_t>((address & 0x3FFFF) >> 4) | kLeading >> 4 << 16 | uint64_t{128 >> 4} << 32;
+  return positions_descriptor(address, kHalf<T> ? 16 : kPieceBytes);
 }
 
 /// A warp's weights of each neighbour: row g of the product is its run g at the first phase of the width, row g + 8
@@ -158,7 +197,7 @@ template <class T, bool Split>
 struct Weights {
   static constexpr int kProducts = kReach * kReach * (kHalf<T> ? 1 : kReach);
   static constexpr uint32_t kPart = kPieceBytes * sizeof(T) / 2, kRow = (Split ? 2 : 1) * kPart;
-  uint32_t high[kProducts][4], low[Split ? kProducts : 1][4];
+  small_groups::Operand<4, Split> product[kProducts];
 
   __device__ __forceinline__ void load(const Plan& plan, const T* data, int group, const Run& run, int height,
                                        bool exists) {
@@ -177,12 +216,9 @@ struct Weights {
       for (int i = 0; i < 4; ++i) {
         if constexpr (kHalf<T>) {
           const T two[2] = {at(n / 2, n % 2, i % 2, i / 2, 2 * t), at(n / 2, n % 2, i % 2, i / 2, 2 * t + 1)};
-          high[n][i] = uint32_t{two[0].bits} | uint32_t{two[1].bits} << 16;
+          product[n].high[i] = uint32_t{two[0].bits} | uint32_t{two[1].bits} << 16;
         } else {
-          const float value = at(n / 4, n / 2 % 2, i % 2, n % 2, t + i / 2 * 4);
-          const device::Tf32Pair two = device::split_tf32_unguarded(value);
-          high[n][i] = Split ? two.high : device::round_tf32(value);  // which keeps NaN
-          if constexpr (Split) low[n][i] = two.low;
+          product[n].set_rounded(i, at(n / 4, n / 2 % 2, i % 2, n % 2, t + i / 2 * 4));
         }
       }
     }
@@ -200,7 +236,7 @@ struct Weights {
       device::wgmma_fence();
 #pragma unroll
       for (int n = 0; n < kProducts; ++n)
-        device::wgmma_half<T>(sums, high[n], device::descriptor_after(rows[n % 2], n / 2 * depth));
+        device::wgmma_half<T>(sums, product[n].high, device::descriptor_after(rows[n % 2], n / 2 * depth));
     } else {
       const auto source = [&](int n) {
         return device::descriptor_after(rows[n / 2 % 2], n / 4 * depth + n % 2 * width);
@@ -209,12 +245,12 @@ struct Weights {
       if constexpr (Split) {
 #pragma unroll
         for (int n = 0; n < kProducts; ++n) {
-          device::wgmma_tf32(sums, low[n], source(n), n > 0);
-          device::wgmma_tf32(sums, high[n], device::descriptor_after(source(n), kPart), 1);
+          device::wgmma_tf32(sums, product[n].low, source(n), n > 0);
+          device::wgmma_tf32(sums, product[n].high, device::descriptor_after(source(n), kPart), 1);
         }
       }
 #pragma unroll
-      for (int n = 0; n < kProducts; ++n) device::wgmma_tf32(sums, high[n], source(n), Split || n > 0);
+      for (int n = 0; n < kProducts; ++n) device::wgmma_tf32(sums, product[n].high, source(n), Split || n > 0);
     }
     device::wgmma_commit();
     device::wgmma_wait<0>();

@@ -6,40 +6,40 @@
 // 2^30; float32 (accurate whatever the precision: three TF32 products), bfloat16 and float16. Any padding, dilation,
 // alignment, number of groups.
 #include "algorithms.h"
+#include "family.cuh"
 #include "phases_kernel.cuh"
-#include "storage.h"
 
 namespace halo::cuda::conv {
-namespace phases {
 
-template <class T>
-void launch_phases(const Plan& plan, const Arguments<T>& arguments, const PlainSumOf<T>& plain, cudaStream_t stream);
-
-namespace {
-
-bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_phases(problem, config).blocks > 0; }
-
-std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
-
-double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_phases(problem, config).predicted_ms;
-}
-
-template <class T>
-void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const Arguments<T> arguments{static_cast<const T*>(operands.y), static_cast<const T*>(operands.w),
-                               static_cast<T*>(operands.x)};
-  launch_phases<T>(plan_phases(problem, config), arguments,
-                   PlainSumOf<T>{Sizes(problem), arguments.source, arguments.weight, false}, stream);
-}
-
-void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T>) { run_as<T>(problem, config, operands, stream); });
-}
-
-}  // namespace
-}  // namespace phases
-
-const Algorithm kPhases{"phases", phases::supports, phases::workspace_bytes, phases::predict_ms, phases::run};
+const Algorithm kPhases = gather_family<phases::plan_phases>(
+    "phases", []<class T, bool Split>(const phases::Plan& plan, const GatherCall<T, Split>& call) {
+      using namespace phases;
+      const auto start = [&](auto kernel) {
+        launch("conv phases", kernel, dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.groups)),
+               dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes, call.stream, plan, call.arguments,
+               call.plain);
+      };
+      const auto with_phases = [&]<int Phases>(std::integral_constant<int, Phases>) {
+        const auto with_shifts = [&]<int Shifts>(std::integral_constant<int, Shifts>) {
+          const auto with_lane = [&]<int Lane>(std::integral_constant<int, Lane>) {
+            plan.aligned ? start(phases_kernel<T, Lane, Phases, Shifts, true>)
+                         : start(phases_kernel<T, Lane, Phases, Shifts, false>);
+          };
+          switch (plan.lane_positions) {
+            case kNarrow: return with_lane(std::integral_constant<int, kNarrow>{});
+            case kMiddle: return with_lane(std::integral_constant<int, kMiddle>{});
+            default: return with_lane(std::integral_constant<int, kWide>{});
+          }
+        };
+        plan.shifts == 2 ? with_shifts(std::integral_constant<int, 2>{})
+                         : with_shifts(std::integral_constant<int, 4>{});
+      };
+      switch (plan.phases[2]) {
+        case 1: return with_phases(std::integral_constant<int, 1>{});
+        case 2: return with_phases(std::integral_constant<int, 2>{});
+        case 3: return with_phases(std::integral_constant<int, 3>{});
+        default: return with_phases(std::integral_constant<int, 4>{});
+      }
+    });
 
 }  // namespace halo::cuda::conv

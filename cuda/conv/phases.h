@@ -52,13 +52,9 @@ struct Source {
   int shared;  ///< bytes from a warp's sources
 };
 
-struct Plan {
-  int64_t batch;
-  int groups, source_channels, result_channels;  ///< of a group
-  int source[3], result[3], phases[3], origin[3];
-  int64_t weight_group, weight_result, weight_source;  ///< pitches of the weight; taps are contiguous
-  int channel_bytes;                                   ///< between source channels
-  int64_t result_plane;                                ///< elements
+struct Plan : small_groups::GroupSizes {
+  int channel_bytes;     ///< between source channels
+  int64_t result_plane;  ///< elements
   int rounds;
   int unit_count, source_count;
   int shifts;        ///< of the windows: 2 or 4

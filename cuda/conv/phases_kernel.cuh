@@ -21,11 +21,7 @@
 namespace halo::cuda::conv::phases {
 
 template <class T>
-struct Arguments {
-  const T* source;
-  const T* weight;
-  T* result;
-};
+using Arguments = small_groups::GatherArguments<T>;
 
 struct Place {
   int64_t image;
@@ -98,7 +94,6 @@ __device__ void prepare(const Plan& plan, const T* weight, int lane, int warp, u
 template <class T>
 __device__ __noinline__ void plain_results(const Plan& plan, const PlainSumOf<T>& plain, T* results, int item, int step,
                                            int group) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
   for (; item < plan.items; item += step) {
     const Place place = place_of(plan, item);
     const int channels = plan.result_channels;
@@ -112,10 +107,8 @@ __device__ __noinline__ void plain_results(const Plan& plan, const PlainSumOf<T>
       const int64_t across = int64_t{group} * plan.result_channels + channel;
       const int64_t flat = (int64_t{d} * plan.result[1] + h) * plan.result[2] + column;
       T* const to = results + (place.image * plan.groups * plan.result_channels + across) * plan.result_plane + flat;
-      for (int at = max(0, -column) + lane; at < end; at += 32) {
-        if (!isfinite(device::to_accumulator(to[at])))
-          to[at] = device::from_accumulator<T>(plain.at(place.image, across, flat + at));
-      }
+      const int begin = max(0, -column);
+      repair_row(plain, to + begin, end - begin, place.image, across, flat + begin);
     }
   }
 }

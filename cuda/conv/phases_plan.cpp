@@ -7,9 +7,7 @@
 namespace halo::cuda::conv::phases {
 namespace {
 
-using small_groups::divide_up;
 using small_groups::GroupProblem;
-using small_groups::to_int;
 
 constexpr int kMostChannels = 16;
 constexpr int64_t kLargestPlane = int64_t{1} << 26;
@@ -204,21 +202,9 @@ int64_t width_tiles(const GroupProblem& p, int lead, int positions) {
 Plan plan_on(const ConvProblem& problem, const GroupProblem& p, const ConvConfig& config, bool aligned) {
   Plan plan{};
   const int size = to_int(static_cast<int64_t>(size_of(config.dtype)));
-  plan.batch = p.batch;
-  plan.groups = p.groups;
-  plan.source_channels = p.source_channels;
-  plan.result_channels = p.result_channels;
-  for (int axis = 0; axis < 3; ++axis) {
-    plan.source[axis] = p.source[axis];
-    plan.result[axis] = p.result[axis];
-    plan.phases[axis] = p.phases[axis];
-    plan.origin[axis] = p.origin[axis];
-  }
+  static_cast<small_groups::GroupSizes&>(plan) = p;
   plan.channel_bytes = to_int(p.source_rows.plane_pitch) * size;
   plan.result_plane = p.result_rows.plane_pitch;
-  plan.weight_group = p.weight_group;
-  plan.weight_result = p.weight_result;
-  plan.weight_source = p.weight_source;
   const bool middle = width_tiles(p, 0, 8 * kMiddle) * kMiddle < width_tiles(p, 0, 8 * kWide) * kWide;
   plan.lane_positions = width_tiles(p, 0, 8 * kNarrow) == 1 ? kNarrow : middle ? kMiddle : kWide;
   plan.positions = 8 * plan.lane_positions;

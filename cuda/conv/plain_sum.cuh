@@ -1,5 +1,5 @@
-// One result of forward or backward_input as a plain float32 chain: what a fast kernel falls back on for results that
-// are not finite.
+// One result of forward or backward_input as a plain chain: what a fast kernel falls back on for results that are not
+// finite.
 #pragma once
 
 #include "../device/number.cuh"
@@ -7,8 +7,8 @@
 
 namespace halo::cuda::conv {
 
-/// Sums the products of one result as plain float32 does: channel by channel, tap by tap. T: what operands are stored
-/// as.
+/// Sums the products of one result as plain float32 does (double as it does): channel by channel, tap by tap. T: what
+/// operands are stored as.
 template <class T>
 struct PlainSumOf {
   Sizes sizes;
@@ -16,8 +16,8 @@ struct PlainSumOf {
   const T* weights;
   bool forward;
 
-  __device__ float at(int64_t n, int64_t channel, int64_t flat) const {
-    float sum = 0;
+  __device__ device::Accumulator<T> at(int64_t n, int64_t channel, int64_t flat) const {
+    device::Accumulator<T> sum = 0;
     const int64_t own = forward ? sizes.out_per_group : sizes.in_per_group;
     const int64_t across = forward ? sizes.in_per_group : sizes.out_per_group;
     const int64_t plane = forward ? sizes.input_positions : sizes.output_positions;
@@ -31,7 +31,7 @@ struct PlainSumOf {
         const Position tap = unflatten(t, sizes.kernel);
         const int64_t i = forward ? sizes.input_at(position, tap) : sizes.output_at(position, tap);
         if (i >= 0) {
-          sum = fmaf(device::to_accumulator(from[i]), device::to_accumulator(weights[row * sizes.taps + t]), sum);
+          sum = fma(device::to_accumulator(from[i]), device::to_accumulator(weights[row * sizes.taps + t]), sum);
         }
       }
     }
@@ -40,5 +40,18 @@ struct PlainSumOf {
 };
 
 using PlainSum = PlainSumOf<float>;
+
+/// Computes those of `count` neighbouring results that are not finite again: a warp's work. `image`, `channel`, `flat`:
+/// those of the first, which lies at `row`; `bias`: of the channel, or null.
+template <class T>
+__device__ __forceinline__ void repair_row(const PlainSumOf<T>& plain, T* row, int count, int64_t image,
+                                           int64_t channel, int64_t flat, const T* bias = nullptr) {
+  for (int e = static_cast<int>(threadIdx.x % 32); e < count; e += 32) {
+    if (isfinite(device::to_accumulator(row[e]))) continue;
+    float sum = plain.at(image, channel, flat + e);
+    if (bias != nullptr) sum += device::to_accumulator(*bias);
+    row[e] = device::from_accumulator<T>(sum);
+  }
+}
 
 }  // namespace halo::cuda::conv

@@ -1,4 +1,4 @@
-// What plans of convolution kernels are kept by (runtime/plan_cache.h).
+// What plans of convolution kernels are kept by (runtime/plan_cache.h), and the bytes of common workspaces.
 #pragma once
 
 #include <halo/cuda/conv/algorithm.h>
@@ -10,16 +10,13 @@ namespace halo::cuda::conv {
 
 struct PlanKey {
   ConvProblem problem;
-  ConvConfig config;  ///< without bias and activation, which no plan depends on
+  ConvConfig config;
   bool hopper;
   int multiprocessors;
 
   /// For the current device.
   PlanKey(const ConvProblem& p, const ConvConfig& c)
-      : problem(p), config(c), hopper(device_traits().is_hopper()), multiprocessors(device_traits().multiprocessors) {
-    config.bias = false;
-    config.activation = {};
-  }
+      : problem(p), config(c), hopper(device_traits().is_hopper()), multiprocessors(device_traits().multiprocessors) {}
   bool operator==(const PlanKey&) const = default;
 };
 
@@ -27,7 +24,17 @@ struct PlanKeyHash {
   std::size_t operator()(const PlanKey& key) const { return hash_value(key.problem); }
 };
 
-template <class Plan>
-using ConvPlanCache = PlanCache<PlanKey, Plan, PlanKeyHash>;
+/// What `make` gives for a problem, a config and the current device, kept.
+template <auto make>
+auto kept_plan(const ConvProblem& problem, const ConvConfig& config) {
+  static PlanCache<PlanKey, decltype(make(problem, config)), PlanKeyHash> plans;
+  return plans.get({problem, config}, [](const PlanKey& key) { return make(key.problem, key.config); });
+}
+
+inline std::size_t no_workspace(const ConvProblem&, const ConvConfig&) { return 0; }
+/// That of `splits` float64 sums of each weight.
+inline std::size_t partial_bytes(const ConvProblem& problem, int64_t splits) {
+  return static_cast<std::size_t>(problem.w_numel() * splits) * sizeof(double);
+}
 
 }  // namespace halo::cuda::conv

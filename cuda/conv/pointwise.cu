@@ -5,12 +5,11 @@
 // Planes that are not whole aligned granules take kernels of their own (`ragged`).
 #include <algorithm>
 
-#include "../launch.h"
 #include "../runtime/tensor_map.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
+#include "family.cuh"
 #include "pointwise_kernel.cuh"
-#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace pointwise {
@@ -109,18 +108,14 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config, const void*
 }
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) { return make_plan(problem, config).blocks > 0; }
-std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   return make_plan(problem, config).predicted_ms;
 }
 
 template <class T, bool Split>
 void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const bool forward = config.pass == ConvPass::Forward;
-  const auto* const w = static_cast<const T*>(operands.w);
-  auto *const x = static_cast<T*>(operands.x), *const y = static_cast<T*>(operands.y);
-  small_groups::GatherArguments<T> tensors{y, w, nullptr, x, {}};
-  if (forward) tensors = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
+  const GatherCall<T, Split> call(problem, config, operands, stream);
+  const auto& tensors = call.arguments;
   const Plan plan = make_plan(problem, config, tensors.source);
   const auto map = [&](const T* data, int channels, cuuint32_t box) {
     if (plan.ragged) return CUtensorMap{};
@@ -131,9 +126,7 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   launch("conv pointwise", plan.ragged ? pointwise_kernel<T, Split, true> : pointwise_kernel<T, Split, false>,
          dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.column_blocks)), kThreads,
          plan.shared_bytes, stream, plan,
-         Arguments<T>{tensors,
-                      {Sizes(problem), tensors.source, w, forward},
-                      map(tensors.source, plan.source_channels, kChunk),
+         Arguments<T>{tensors, call.plain, map(tensors.source, plan.source_channels, kChunk),
                       map(tensors.result, plan.result_channels, kColumns)});
 }
 
@@ -146,7 +139,6 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
 }  // namespace
 }  // namespace pointwise
 
-const Algorithm kPointwise{"pointwise", pointwise::supports, pointwise::workspace_bytes, pointwise::predict_ms,
-                           pointwise::run};
+const Algorithm kPointwise{"pointwise", pointwise::supports, no_workspace, pointwise::predict_ms, pointwise::run};
 
 }  // namespace halo::cuda::conv

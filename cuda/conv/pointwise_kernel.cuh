@@ -44,9 +44,8 @@ __device__ __forceinline__ void load_box(uint32_t (&raw)[4][2][4], uint32_t box,
   for (int s = 0; s < 4; ++s) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(raw[s][e][0]), "=r"(raw[s][e][1]), "=r"(raw[s][e][2]), "=r"(raw[s][e][3])
-                   : "r"(box + offset[e] + s * 1024));
+      const uint4 four = load_granule(box + offset[e] + s * 1024);
+      raw[s][e][0] = four.x, raw[s][e][1] = four.y, raw[s][e][2] = four.z, raw[s][e][3] = four.w;
     }
   }
 }
@@ -134,9 +133,7 @@ __device__ __forceinline__ void stage_results(const float (&sum)[Fragments<T, Sp
     for (int e = 0; e < 2; ++e) {
       uint32_t word[4];
       words_of<T, Split>(word, sum, j, e);
-      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(stage + offset[e] + j * 1024), "r"(word[0]),
-                   "r"(word[1]), "r"(word[2]), "r"(word[3])
-                   : "memory");
+      device::store_shared(stage + offset[e] + j * 1024, word[0], word[1], word[2], word[3]);
     }
   }
 }

@@ -6,8 +6,8 @@
 // begins and ends.
 #pragma once
 
-#include "../device/copy_runs.cuh"
 #include "../device/shared_words.cuh"
+#include "granule_rows.cuh"
 #include "pointwise_operands.cuh"
 
 namespace halo::cuda::conv::pointwise {
@@ -25,10 +25,6 @@ __device__ __forceinline__ uint4 load_granule(uint32_t from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from));
   return v;
 }
-__device__ __forceinline__ void store_half(uint32_t address, uint16_t half) {
-  asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
-}
-
 /// Bytes by which the tiles of a channel begin behind a granule.
 template <class T>
 __device__ __forceinline__ uint32_t lead_of_channel(const T* tensor, const Plan& plan, int image, int channels,
@@ -56,8 +52,8 @@ __device__ __forceinline__ void bring_rows(const Plan& plan, const Arguments<T>&
       const int channel = chunk * kChunk + lane;
       const T* const from = source + (int64_t{at.image} * plan.source_channels + channel) * plan.plane + first;
       device::barrier_wait(s.empty + cursor.stage * 8, cursor.parity ^ 1);
-      device::copy_runs(s.full + cursor.stage * 8, from, channel < plan.source_channels ? bytes : 0,
-                        s.stages + cursor.stage * s.stage_bytes + lane * plan.source_pitch, end, lane);
+      start_runs(s.full + cursor.stage * 8, from, channel < plan.source_channels ? bytes : 0,
+                 s.stages + cursor.stage * s.stage_bytes + lane * plan.source_pitch, from, end, lane);
     }
   }
 }
@@ -140,18 +136,18 @@ __device__ __forceinline__ void stage_rows(const float (&sum)[Fragments<T, Split
         device::store_shared(to, word[0], word[1], word[2], word[3]);
       } else if constexpr (sizeof(T) == 4) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) store_word(to + 4 * k, word[k]);
+        for (int k = 0; k < 4; ++k) device::store_shared(to + 4 * k, word[k]);
       } else {
         // Of an odd row the first and the last element share words with others.
         const uint32_t selector = pieces.odd[e] ? 0x5432 : 0x7654;
         if (pieces.odd[e]) {
-          store_half(to + 2, static_cast<uint16_t>(word[0]));
-          store_half(to + 16, static_cast<uint16_t>(word[3] >> 16));
+          device::store_shared_half(to + 2, word[0]);
+          device::store_shared_half(to + 16, word[3] >> 16);
         } else {
-          store_word(to, word[0]);
+          device::store_shared(to, word[0]);
         }
 #pragma unroll
-        for (int k = 1; k < 4; ++k) store_word(to + 4 * k, __byte_perm(word[k - 1], word[k], selector));
+        for (int k = 1; k < 4; ++k) device::store_shared(to + 4 * k, __byte_perm(word[k - 1], word[k], selector));
       }
     }
   }

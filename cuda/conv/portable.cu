@@ -8,14 +8,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
+#include "counts.h"
 #include "ordered_sum.cuh"
 #include "plan_key.h"
-#include "portable_tile.cuh"
+#include "portable_kernel.cuh"
+#include "portable_weight.cuh"
 
 namespace halo::cuda::conv {
 namespace {
@@ -24,8 +27,6 @@ constexpr int kThreads = 256;
 constexpr int64_t kMostPhases = 1024;
 constexpr double kClocksPerMs = 1.6e6;
 constexpr double kTf32Share = 0.58, kTf32WeightShare = 0.75;  // of a float32-accurate step's clocks
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct PortablePlan {
   int shape = 0;
@@ -90,7 +91,7 @@ PortablePlan plan_grouping(const Sizes& sizes, const std::array<int64_t, 3>& gro
     plan.columns *= j;
   }
   plan.most_taps = static_cast<int>(taps);
-  plan.stages = ceil_div(taps * ceil_div(forward ? sizes.in_per_group : sizes.out_per_group, 4), 4);
+  plan.stages = divide_up(taps * divide_up(forward ? sizes.in_per_group : sizes.out_per_group, 4), 4);
   return plan;
 }
 
@@ -107,8 +108,8 @@ PortablePlan plan_products(const ConvProblem& problem, const ConvConfig& config,
     for (const PortableShape& shape : kPortableShapes) {
       PortablePlan plan = base;
       plan.shape = static_cast<int>(&shape - kPortableShapes);
-      plan.column_tiles = ceil_div(plan.columns, shape.columns());
-      plan.row_tiles = ceil_div(problem.batch * plan.positions, shape.rows());
+      plan.column_tiles = divide_up(plan.columns, shape.columns());
+      plan.row_tiles = divide_up(problem.batch * plan.positions, shape.rows());
       plan.blocks = plan.row_tiles * plan.column_tiles * problem.groups * phases;
       const int64_t padded = phases * problem.groups * plan.stages * plan.column_tiles * shape.columns();
       plan.workspace = static_cast<std::size_t>(padded) * kPortableDepth * sizeof(float);
@@ -125,8 +126,8 @@ PortablePlan plan_products(const ConvProblem& problem, const ConvConfig& config,
 
 /// Backward_weight: the shape that takes least time, and enough parts of the positions to fill the GPU.
 PortablePlan plan_weight(const ConvProblem& problem, const ConvConfig& config, int multiprocessors) {
-  const int64_t rows = problem.taps() * ceil_div(problem.in_channels_per_group(), 4) * 4;
-  const int64_t stages = ceil_div(problem.batch * problem.output_positions(), kPortablePositions);
+  const int64_t rows = problem.taps() * divide_up(problem.in_channels_per_group(), 4) * 4;
+  const int64_t stages = divide_up(problem.batch * problem.output_positions(), kPortablePositions);
   const int64_t most_splits = static_cast<int64_t>(kWorkspaceCap / sizeof(double)) / problem.w_numel();
   const bool accurate = config.precision == Precision::Float32;
   PortablePlan best;
@@ -134,14 +135,14 @@ PortablePlan plan_weight(const ConvProblem& problem, const ConvConfig& config, i
     PortablePlan plan;
     plan.shape = static_cast<int>(&shape - kPortableShapes);
     plan.stages = stages;
-    plan.column_tiles = ceil_div(problem.out_channels_per_group(), shape.columns());
-    plan.row_tiles = ceil_div(rows, shape.rows());
+    plan.column_tiles = divide_up(problem.out_channels_per_group(), shape.columns());
+    plan.row_tiles = divide_up(rows, shape.rows());
     const int64_t tiles = plan.column_tiles * plan.row_tiles * problem.groups;
     const int64_t wanted = std::max<int64_t>(1, 4 * multiprocessors / tiles);
     plan.splits = std::clamp<int64_t>(std::min(wanted, stages / 8), 1, std::max<int64_t>(most_splits, 1));
     plan.blocks = tiles * plan.splits;
     plan.workspace = static_cast<std::size_t>(problem.w_numel() * plan.splits) * sizeof(double);
-    plan.ms = wave_ms(plan, 4.0 * static_cast<double>(ceil_div(stages, plan.splits)),
+    plan.ms = wave_ms(plan, 4.0 * static_cast<double>(divide_up(stages, plan.splits)),
                       (accurate ? 1 : kTf32WeightShare) * shape.weight_clocks, kPortableWeightBlocks, multiprocessors);
     if (best.blocks == 0 || plan.ms < best.ms) best = plan;
   }
@@ -149,12 +150,9 @@ PortablePlan plan_weight(const ConvProblem& problem, const ConvConfig& config, i
   return best;
 }
 
-PortablePlan plan_of(const ConvProblem& problem, const ConvConfig& config) {
-  static ConvPlanCache<PortablePlan> plans;
-  return *plans.get({problem, config}, [](const PlanKey& key) {
-    const auto make = key.config.pass == ConvPass::BackwardWeight ? plan_weight : plan_products;
-    return make(key.problem, key.config, key.multiprocessors);
-  });
+PortablePlan make_plan(const ConvProblem& problem, const ConvConfig& config) {
+  return (config.pass == ConvPass::BackwardWeight ? plan_weight : plan_products)(problem, config,
+                                                                                 device_traits().multiprocessors);
 }
 
 bool supports(const ConvProblem& p, const ConvConfig& config) {
@@ -172,17 +170,17 @@ bool supports(const ConvProblem& p, const ConvConfig& config) {
   if (config.pass == ConvPass::BackwardInput && phases > kMostPhases) return false;
   if (p.input_positions() >= kMost || p.output_positions() >= kMost || p.taps() > kPortableMostTaps) return false;
   if (device_traits().major < 8) return false;
-  const PortablePlan plan = plan_of(p, config);
+  const PortablePlan plan = *kept_plan<make_plan>(p, config);
   return plan.workspace <= kWorkspaceCap && plan.blocks < kMost && plan.stages < kMost;
 }
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_of(problem, config).workspace;
+  return kept_plan<make_plan>(problem, config)->workspace;
 }
 
 /// On Hopper twice the plan's: a near tie is for the engines with wgmma to win.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_of(problem, config).ms * (device_traits().major == 9 ? 1.5 : 1);
+  return kept_plan<make_plan>(problem, config)->ms * (device_traits().major == 9 ? 1.5 : 1);
 }
 
 /// Lays weights out: [phase][group][stage][column][16], the 16 depths of a row as portable_fragments reads them, zeros
@@ -228,6 +226,31 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant
   }
 }
 
+/// Calls f with the tile of `shape` as its template argument.
+template <int Products, class F>
+void with_portable_tile(int shape, const F& f) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (void)((static_cast<std::size_t>(shape) == I && (f.template operator()<PortableTile<Products, I>>(), true)) || ...);
+  }
+  (std::make_index_sequence<std::size(kPortableShapes)>());
+}
+
+/// Products 3: float32-accurate; 1: TF32.
+template <int Products>
+void portable_multiply(int shape, const PortableParams& params, dim3 grid, int most_taps, cudaStream_t stream) {
+  with_portable_tile<Products>(shape, [&]<class Tile> {
+    const std::size_t bytes = sizeof(PortableShared<Tile>) + static_cast<std::size_t>(most_taps) * sizeof(PortableTap);
+    launch("conv portable", portable_kernel<Tile>, grid, dim3(kPortableThreads), bytes, stream, params);
+  });
+}
+template <int Products>
+void portable_multiply_weight(int shape, const PortableWeightParams& params, dim3 grid, cudaStream_t stream) {
+  with_portable_tile<Products>(shape, [&]<class Tile> {
+    launch("conv portable weight", portable_weight_kernel<Tile>, grid, dim3(kPortableThreads),
+           sizeof(PortableWeightShared<Tile>), stream, params);
+  });
+}
+
 void run_products(const ConvProblem& problem, const ConvConfig& config, const PortablePlan& plan,
                   const Operands& operands, cudaStream_t stream) {
   const bool forward = config.pass == ConvPass::Forward;
@@ -261,9 +284,10 @@ void run_products(const ConvProblem& problem, const ConvConfig& config, const Po
     phases *= plan.phases[axis];
   }
   const int64_t words = static_cast<int64_t>(plan.workspace / sizeof(float)) / phases;
-  launch("conv portable prepare", prepare_kernel,
-         dim3(static_cast<unsigned>(std::min<int64_t>(ceil_div(words, kThreads), 1024)), static_cast<unsigned>(phases)),
-         dim3(kThreads), 0, stream, p, static_cast<float*>(operands.workspace));
+  launch(
+      "conv portable prepare", prepare_kernel,
+      dim3(static_cast<unsigned>(std::min<int64_t>(divide_up(words, kThreads), 1024)), static_cast<unsigned>(phases)),
+      dim3(kThreads), 0, stream, p, static_cast<float*>(operands.workspace));
   const dim3 grid(static_cast<unsigned>(plan.blocks));
   const auto multiply = config.precision == Precision::Float32 ? portable_multiply<3> : portable_multiply<1>;
   multiply(plan.shape, p, grid, plan.most_taps, stream);
@@ -298,7 +322,7 @@ void run_weight(const ConvProblem& problem, const ConvConfig& config, const Port
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const PortablePlan plan = plan_of(problem, config);
+  const PortablePlan plan = *kept_plan<make_plan>(problem, config);
   (config.pass == ConvPass::BackwardWeight ? run_weight : run_products)(problem, config, plan, operands, stream);
 }
 

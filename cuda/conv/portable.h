@@ -1,4 +1,4 @@
-// What the host and the kernels of the portable engine share: shapes of tiles, parameters, and the launchers.
+// What the host and the kernels of the portable engine share: shapes of tiles and parameters.
 #pragma once
 
 #include <halo/cuda/conv/algorithm.h>
@@ -126,11 +126,5 @@ struct PortableWeightParams {
   int source[3];                 ///< extents of x
   int64_t x_step[3], y_step[3];  ///< bytes from one channel to the next three
 };
-
-/// Products 3: float32-accurate; 1: TF32.
-template <int Products>
-void portable_multiply(int shape, const PortableParams& params, dim3 grid, int most_taps, cudaStream_t stream);
-template <int Products>
-void portable_multiply_weight(int shape, const PortableWeightParams& params, dim3 grid, cudaStream_t stream);
 
 }  // namespace halo::cuda::conv

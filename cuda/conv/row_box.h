@@ -8,9 +8,6 @@
 namespace halo::cuda::conv {
 
 inline constexpr int kBoxLine = 128;
-inline constexpr int kRingLoaders = 3;                 ///< warps of a block that give the copy engine its orders
-inline constexpr int kRingHelpers = kRingLoaders + 1;  ///< one more writes the zeros around the tensor
-inline constexpr int kMostRingTiles = 4;
 
 /// An activation as rows: planes of outer x inner rows. Pitches in elements.
 struct RowSource {

@@ -38,16 +38,20 @@ struct GroupTile {
 };
 
 /// Sizes of one pass, axes merged where the kernel does not touch them.
-struct GroupProblem {
+struct GroupSizes {
   int64_t batch;
   int groups;
   int source_channels, result_channels;  ///< of a group
   int source[3], result[3];              ///< extents
-  RowSource source_rows, result_rows;    ///< planes: channels
-  int kernel[3], step[3], phases[3];
-  int origin[3];  ///< source position of the first offset of q = 0
-  AxisTaps taps[3];
+  int phases[3];
+  int origin[3];                                       ///< source position of the first offset of q = 0
   int64_t weight_group, weight_result, weight_source;  ///< pitches of the weight; taps are contiguous
+};
+
+struct GroupProblem : GroupSizes {
+  RowSource source_rows, result_rows;  ///< planes: channels
+  int kernel[3], step[3];
+  AxisTaps taps[3];
   int tap_pitch[3];
 };
 
@@ -104,11 +108,9 @@ bool few_channels(const ConvProblem& problem);
 /// `forward`: that pass, or backward_weight; else backward_input.
 GroupProblem group_problem(const ConvProblem& problem, bool forward);
 
-/// The plan with the least predicted time; `blocks` is 0 if there is none. `split`: float32 accuracy.
-GatherPlan gather_plan(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split);
-
-/// As gather_plan, for backward_weight.
-WeightPlan weight_plan(const ConvProblem& problem, std::size_t element_size, bool split);
+/// The plan with the least predicted time; `blocks` is 0 if there is none.
+GatherPlan gather_plan(const ConvProblem& problem, const ConvConfig& config);
+WeightPlan weight_plan(const ConvProblem& problem, const ConvConfig& config);
 
 template <class T>
 struct GatherArguments {
@@ -125,11 +127,5 @@ struct WeightArguments {
   const T* y;        ///< upstream gradient
   double* partials;  ///< [weights, splits]
 };
-
-/// `split`: operands as sums of two TF32 numbers, float32 accuracy; otherwise one, exact for the half types.
-template <class T>
-void launch_gather(const GatherPlan& plan, const GatherArguments<T>& arguments, bool split, cudaStream_t stream);
-template <class T>
-void launch_weight(const WeightPlan& plan, const WeightArguments<T>& arguments, bool split, cudaStream_t stream);
 
 }  // namespace halo::cuda::conv::small_groups

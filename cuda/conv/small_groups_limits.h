@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "../runtime/traits.h"
+#include "counts.h"
 #include "small_groups.h"
 
 namespace halo::cuda::conv::small_groups {
@@ -22,9 +23,6 @@ inline DeviceTraits device_limits() {
   limits.block_memory -= kStatic;
   return limits;
 }
-
-inline int to_int(int64_t value) { return static_cast<int>(value); }
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// The farthest that any tap reads.
 inline int reach(const AxisTaps& taps, int phases) {

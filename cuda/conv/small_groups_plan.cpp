@@ -144,23 +144,6 @@ void complete(WeightPlan& plan, const DeviceTraits& limits, bool split) {
   plan.predicted_ms = 9e-3 + double(divide_up(plan.tile_count, plan.splits)) * concurrent * cycles / 1.7e6;
 }
 
-/// The last result of `search` on this thread: dispatch asks for the same plan several times a call.
-template <class Plan, class Search>
-const Plan& remembered(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split, Search search) {
-  struct Last {
-    ConvProblem problem;
-    ConvPass pass;
-    std::size_t element_size = 0;
-    bool split;
-    Plan plan;
-  };
-  thread_local Last last;
-  const bool same =
-      last.element_size == element_size && last.split == split && last.pass == pass && last.problem == problem;
-  if (!same) last = {problem, pass, element_size, split, search()};
-  return last.plan;
-}
-
 /// Calls visit(plan) for every plan that fits.
 template <class Visit>
 void visit_gather_plans(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split, Visit visit) {
@@ -243,22 +226,39 @@ struct Best {
   }
 };
 
-}  // namespace
-
-GatherPlan gather_plan(const ConvProblem& problem, ConvPass pass, std::size_t element_size, bool split) {
-  return remembered<GatherPlan>(problem, pass, element_size, split, [&] {
-    Best<GatherPlan> best;
-    visit_gather_plans(problem, pass, element_size, split, std::ref(best));
-    return best.plan;
-  });
+bool fits(const ConvProblem& problem, const ConvConfig& config) {
+  return (config.dtype == DType::Float32 || is_half(config.dtype)) && small_groups_fit(problem) &&
+         few_channels(problem);
 }
 
-WeightPlan weight_plan(const ConvProblem& problem, std::size_t element_size, bool split) {
-  return remembered<WeightPlan>(problem, ConvPass::BackwardWeight, element_size, split, [&] {
-    Best<WeightPlan> best;
-    visit_weight_plans(problem, element_size, split, std::ref(best));
-    return best.plan;
-  });
+/// Float32 in two TF32 parts.
+bool is_split(const ConvConfig& config) {
+  return config.dtype == DType::Float32 && config.precision == Precision::Float32;
+}
+
+/// What an H200 takes; `ms` is a plan's own count, which ranks plans, `seen` its share.
+double predict(const ConvProblem& problem, const ConvConfig& config, double ms, double seen) {
+  const std::size_t size = size_of(config.dtype);
+  if (problem.is_depthwise()) return 4e-3 + problem.bytes(size) / 1e8;  // most of each product is empty
+  return std::max((size == 2 ? 1.0 : seen) * ms, 4e-3 + problem.bytes(size) / 3.6e9);
+}
+
+}  // namespace
+
+GatherPlan gather_plan(const ConvProblem& problem, const ConvConfig& config) {
+  Best<GatherPlan> best;
+  if (!fits(problem, config)) return best.plan;
+  visit_gather_plans(problem, config.pass, size_of(config.dtype), is_split(config), std::ref(best));
+  best.plan.predicted_ms = predict(problem, config, best.plan.predicted_ms, 0.9);
+  return best.plan;
+}
+
+WeightPlan weight_plan(const ConvProblem& problem, const ConvConfig& config) {
+  Best<WeightPlan> best;
+  if (!fits(problem, config)) return best.plan;
+  visit_weight_plans(problem, size_of(config.dtype), is_split(config), std::ref(best));
+  best.plan.predicted_ms = predict(problem, config, best.plan.predicted_ms, 0.84);
+  return best.plan;
 }
 
 }  // namespace halo::cuda::conv::small_groups

@@ -1,14 +1,10 @@
 #include <algorithm>
 #include <array>
 
-#include "small_groups.h"
+#include "small_groups_limits.h"
 
 namespace halo::cuda::conv::small_groups {
 namespace {
-
-constexpr int64_t kLargestExtent = int64_t{1} << 30;
-
-int to_int(int64_t value) { return static_cast<int>(value); }
 
 /// Sizes of the form along one axis.
 struct FormAxis {

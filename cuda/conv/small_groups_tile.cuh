@@ -43,6 +43,11 @@ struct Operand {
       high[i] = __float_as_uint(value);
     }
   }
+  /// As set, but rounded to TF32 where there is one part. NaN stays.
+  __device__ __forceinline__ void set_rounded(int i, float value) {
+    set(i, value);
+    if constexpr (!Split) high[i] = device::round_tf32(value);
+  }
 };
 
 /// sums[j][n] += a[j] * b[n], or = where First. The products of one tile depend on each other; those of different

@@ -18,22 +18,25 @@
 #include "../launch.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
+#include "plan_key.h"
 #include "spread.cuh"
 
 namespace halo::cuda::conv {
 namespace {
 
-std::optional<SpreadPlan> plan_for(const ConvProblem& problem, const ConvConfig& config) {
+std::optional<SpreadPlan> make_plan(const ConvProblem& problem, const ConvConfig& config) {
   const DeviceTraits& device = device_traits();
   return device.is_hopper() ? plan_spread(problem, config, device.multiprocessors) : std::nullopt;
 }
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_for(problem, config).has_value(); }
+std::shared_ptr<const std::optional<SpreadPlan>> plan_for(const ConvProblem& problem, const ConvConfig& config) {
+  return kept_plan<make_plan>(problem, config);
+}
 
-std::size_t workspace_bytes(const ConvProblem&, const ConvConfig&) { return 0; }
+bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_for(problem, config)->has_value(); }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_for(problem, config).value().predicted_ms;
+  return plan_for(problem, config)->value().predicted_ms;
 }
 
 template <int Products>
@@ -47,7 +50,7 @@ auto kernel_of(int columns) {
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const SpreadPlan plan = plan_for(problem, config).value();
+  const SpreadPlan plan = plan_for(problem, config)->value();
   SpreadParams params = plan.params;
   params.source = static_cast<const float*>(params.forward ? operands.x : operands.y);
   params.weights = static_cast<const float*>(operands.w);
@@ -62,6 +65,6 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
 
 }  // namespace
 
-const Algorithm kSpread{"dense spread", supports, workspace_bytes, predict_ms, run};
+const Algorithm kSpread{"dense spread", supports, no_workspace, predict_ms, run};
 
 }  // namespace halo::cuda::conv

@@ -21,10 +21,10 @@ __device__ void lay_out_weights(const SpreadParams& p, const SpreadShared<Traits
     const uint32_t to = s.weights + static_cast<uint32_t>(step * Traits::kStepFloats + word) * 4;
     if constexpr (Traits::kAccurate) {
       const device::Tf32Pair pair = device::split_tf32(value);
-      spread_store(to, __uint_as_float(pair.high));
-      spread_store(to + kWords * 4, __uint_as_float(pair.low));
+      device::store_shared(to, pair.high);
+      device::store_shared(to + kWords * 4, pair.low);
     } else {
-      spread_store(to, __uint_as_float(device::round_tf32_finite(value)));
+      device::store_shared(to, device::round_tf32_finite(value));
     }
   }
   device::fence_async_proxy();
@@ -132,7 +132,7 @@ struct SpreadMultiplier {
     for (int i = 0; i < kRegisters; ++i) {
       const int column = i / 4 * 8 + i % 2, below = i / 2 % 2 * 8;
       const float value = kSums == 2 ? sum[0][i] + sum[kSums - 1][i] : sum[0][i];
-      spread_store(to + static_cast<uint32_t>(column * kSpreadPitch + below) * 4, value);
+      device::store_shared(to + static_cast<uint32_t>(column * kSpreadPitch + below) * 4, __float_as_uint(value));
     }
   }
 
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kSpreadThreads, 1)
   }
   lay_out_weights<Traits>(p, s, channel_tile);
   for (int i = thread; i < p.ring * p.tile_channels * p.tile_lines * p.line; i += kSpreadThreads) {
-    spread_store(s.sums + static_cast<uint32_t>(i) * 4, 0.0f);
+    device::store_shared(s.sums + static_cast<uint32_t>(i) * 4, 0);
   }
   __syncthreads();
   if (thread < Traits::kMultipliers) {

@@ -54,17 +54,18 @@ struct SpreadAdder {
             const int word = at + i * 32;
             const bool exists = lane + i * 32 < step && word >= 0 && word < limit;
             own[i] = exists ? sums + static_cast<uint32_t>(word) * 4 : 0;
-            sum[i] = spread_load(exists ? own[i] : sums);
+            sum[i] = device::load_shared(exists ? own[i] : sums);
           }
           uint32_t from = row;
 #pragma unroll
           for (int t = 0; t < taps; ++t, from += apart) {
 #pragma unroll
-            for (int i = 0; i < kEach; ++i) value[i] += spread_load(from + i * 128);  // past the tile's end: not used
+            for (int i = 0; i < kEach; ++i)
+              value[i] += device::load_shared(from + i * 128);  // past the tile's end: not used
           }
 #pragma unroll
           for (int i = 0; i < kEach; ++i) {
-            if (own[i] != 0) spread_store(own[i], sum[i] + value[i]);
+            if (own[i] != 0) device::store_shared(own[i], __float_as_uint(sum[i] + value[i]));
           }
           __syncwarp();  // the next row of taps adds to the same sums
         }
@@ -94,8 +95,8 @@ struct SpreadAdder {
         const int at = w - p.shift[2];
         float value = 0;
         if (at >= 0 && at < p.line) {
-          value = spread_load(sums + static_cast<uint32_t>(at) * 4);
-          spread_store(sums + static_cast<uint32_t>(at) * 4, 0.0f);
+          value = device::load_shared(sums + static_cast<uint32_t>(at) * 4);
+          device::store_shared(sums + static_cast<uint32_t>(at) * 4, 0);
         }
         if (w >= 0 && w < p.target_extent[2] && target < p.target_channels) {
           to[w] = finished(item, value, target, above + w);

@@ -1,6 +1,7 @@
 // Few channels out of many, unit stride (spread.cu): what the warps that multiply and those that add share.
 #pragma once
 
+#include "../device/shared_words.cuh"
 #include "spread.h"
 
 namespace halo::cuda::conv {
@@ -76,15 +77,6 @@ struct SpreadShared {
     return results + static_cast<uint32_t>(buffer * Traits::kResultFloats) * 4;
   }
 };
-
-__device__ __forceinline__ float spread_load(uint32_t address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
-  return value;
-}
-__device__ __forceinline__ void spread_store(uint32_t address, float value) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-}
 
 /// Place of the weight that links source channel `channel` with column `column`, or -1.
 __host__ __device__ inline int64_t spread_weight(const SpreadParams& p, int channel_tile, int channel, int column) {

@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "counts.h"
 #include "spread.h"
 
 namespace halo::cuda::conv {
@@ -13,8 +14,6 @@ constexpr int64_t kMostTargets = 16;
 constexpr double kWaiting[] = {1.8, 1.95};  // TF32, float32-accurate: of what a tile takes without waiting, as measured
 constexpr double kClocksPerMs = 1.7e6;      // H200 under load
 constexpr int64_t kMost = int64_t{1} << 30;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool within_limits(const ConvProblem& p, const ConvConfig& config) {
   const bool forward = config.pass == ConvPass::Forward;
@@ -77,19 +76,19 @@ class Planner {
   void search(int columns) {
     SpreadParams& q = plan_.params;
     const int most = std::min(columns / q.taps, q.target_channels);
-    q.channel_tiles = static_cast<int>(ceil_div(q.target_channels, most));
-    q.tile_channels = static_cast<int>(ceil_div(q.target_channels, q.channel_tiles));
+    q.channel_tiles = static_cast<int>(divide_up(q.target_channels, most));
+    q.tile_channels = static_cast<int>(divide_up(q.target_channels, q.channel_tiles));
     if (q.channel_tiles > multiprocessors_) return;
     const int64_t fixed = int64_t{columns} * (kSpreadSteps * 8 * (accurate_ ? 2 : 1) + 2 * kSpreadPitch) * 4;
     const int64_t line_bytes = int64_t{q.ring} * q.tile_channels * q.line * 4;
     const int64_t lines = std::min<int64_t>((kSharedLimit - fixed) / line_bytes, q.target_extent[1]);
-    for (int64_t cuts = ceil_div(q.target_extent[1], std::max<int64_t>(lines, 1)), last = 0; lines > 0 && cuts <= 64;
+    for (int64_t cuts = divide_up(q.target_extent[1], std::max<int64_t>(lines, 1)), last = 0; lines > 0 && cuts <= 64;
          ++cuts) {
-      const int64_t tile_lines = ceil_div(q.target_extent[1], cuts);
+      const int64_t tile_lines = divide_up(q.target_extent[1], cuts);
       if (tile_lines == last) break;
       last = tile_lines;
       for (int64_t parts = 1, before = 0; parts <= std::min(q.target_extent[0], 64); ++parts) {
-        const int64_t tile_planes = ceil_div(q.target_extent[0], parts);
+        const int64_t tile_planes = divide_up(q.target_extent[0], parts);
         if (tile_planes != before) consider(columns, tile_lines, tile_planes, fixed + line_bytes * tile_lines);
         before = tile_planes;
       }
@@ -98,21 +97,21 @@ class Planner {
 
   void consider(int columns, int64_t tile_lines, int64_t tile_planes, int64_t shared_bytes) {
     SpreadParams& q = plan_.params;
-    const int64_t cuts = ceil_div(q.target_extent[1], tile_lines), parts = ceil_div(q.target_extent[0], tile_planes);
+    const int64_t cuts = divide_up(q.target_extent[1], tile_lines), parts = divide_up(q.target_extent[0], tile_planes);
     const int64_t items = problem_.batch * cuts * parts;
     if (items > kMost) return;
     const int64_t places = multiprocessors_ / q.channel_tiles;
     const int64_t planes = std::min<int64_t>(tile_planes + (parts > 1 ? q.reach[0] : 0), q.source_extent[0]);
     const int64_t lines = std::min<int64_t>(tile_lines + (cuts > 1 ? q.reach[1] : 0), q.source_extent[1]);
-    const auto tiles = static_cast<double>(planes * ceil_div(lines * q.line, kSpreadRows - q.reach[2]));
+    const auto tiles = static_cast<double>(planes * divide_up(lines * q.line, kSpreadRows - q.reach[2]));
     const double unit = (accurate_ ? 1.5 : 0.5) * columns;  // clocks of a warpgroup's step on the tensor core
     const double products = kSpreadSteps * std::max(2 * unit, unit + 150) + 300;
     const double loads = kSpreadRows * kSpreadSteps * 8 * 4 / 16.0;
-    const auto rounds = static_cast<double>(ceil_div(int64_t{q.tile_channels} * q.kernel[0], 4) * q.kernel[1]);
+    const auto rounds = static_cast<double>(divide_up(int64_t{q.tile_channels} * q.kernel[0], 4) * q.kernel[1]);
     const double sums = rounds * (70 + 9.0 * q.kernel[2]);
     const double stores = static_cast<double>(tile_planes * tile_lines * q.tile_channels) * (30 + q.line);
     const double item = (tiles * std::max({products, loads, sums}) + stores + 4000) * kWaiting[accurate_ ? 1 : 0];
-    const double ms = static_cast<double>(ceil_div(items, places)) * item / kClocksPerMs + 6e-3;
+    const double ms = static_cast<double>(divide_up(items, places)) * item / kClocksPerMs + 6e-3;
     if (best_ && ms >= best_->predicted_ms) return;
     q.tile_lines = static_cast<int>(tile_lines);
     q.tile_planes = static_cast<int>(tile_planes);

@@ -4,77 +4,60 @@
 // in shared memory as fragments; extents below 2^30; float32, bfloat16 and float16. backward_weight: of half types
 // alone. Any padding, dilation and alignment.
 #include "algorithms.h"
+#include "family.cuh"
 #include "ordered_sum.cuh"
-#include "plain_sum.cuh"
-#include "plan_key.h"
-#include "storage.h"
-#include "straight.h"
+#include "straight_kernel.cuh"
+#include "straight_weight_taps.cuh"
 
 namespace halo::cuda::conv {
 namespace straight {
 
-template <class T, bool Split>
-void launch_straight(const Plan& plan, const small_groups::GatherArguments<T>& arguments, const PlainSumOf<T>& plain,
-                     cudaStream_t stream);
+/// Of straight_weight_runs.cu.
 template <class T>
-void launch_weight(const WeightPlan& plan, const T* x, const T* y, double* partials, cudaStream_t stream);
+void launch_weight_runs(const WeightPlan& plan, const T* x, const T* y, double* partials, cudaStream_t stream);
 
 namespace {
 
-std::shared_ptr<const WeightPlan> weight_plan_of(const ConvProblem& problem, const ConvConfig& config) {
-  static ConvPlanCache<WeightPlan> plans;
-  return plans.get({problem, config},
-                   [](const PlanKey& key) { return plan_weight(key.problem, key.config.alignment); });
-}
-
-bool supports(const ConvProblem& problem, const ConvConfig& config) {
-  if (config.pass == ConvPass::BackwardWeight)
-    return is_half(config.dtype) && weight_plan_of(problem, config)->blocks > 0;
-  if (config.dtype != DType::Float32 && !is_half(config.dtype)) return false;
-  return plan_straight(problem, config).blocks > 0;
-}
-
-std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
-  if (config.pass != ConvPass::BackwardWeight) return 0;
-  return static_cast<std::size_t>(problem.w_numel() * weight_plan_of(problem, config)->splits) * sizeof(double);
-}
-
-double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  if (config.pass == ConvPass::BackwardWeight) return weight_plan_of(problem, config)->predicted_ms;
-  return plan_straight(problem, config).predicted_ms;
-}
+constexpr Algorithm kGather = gather_family<plan_straight>(
+    "straight", []<class T, bool Split>(const Plan& plan, const GatherCall<T, Split>& call) {
+      const auto start = [&](auto kernel) {
+        launch("conv straight", kernel,
+               dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)),
+               dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes, call.stream, plan, call.arguments,
+               call.plain);
+      };
+      if (plan.column_tiles == 8)
+        return plan.packs ? start(straight_kernel<T, Split, 8, true>) : start(straight_kernel<T, Split, 8, false>);
+      return plan.packs ? start(straight_kernel<T, Split, 4, true>) : start(straight_kernel<T, Split, 4, false>);
+    });
 
 template <class T>
-void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const auto* w = static_cast<const T*>(operands.w);
-  auto *const x = static_cast<T*>(operands.x), *const y = static_cast<T*>(operands.y);
-  if constexpr (sizeof(T) == 2) {
-    if (config.pass == ConvPass::BackwardWeight) {
-      const auto plan = weight_plan_of(problem, config);
-      launch_weight<T>(*plan, x, y, static_cast<double*>(operands.workspace), stream);
-      return ordered_sum<T>(problem, operands, static_cast<int>(plan->splits), stream, WeightsInOrder{},
-                            plan->engine && !plan->packs);
-    }
-  }
-  const bool forward = config.pass == ConvPass::Forward;
-  small_groups::GatherArguments<T> arguments{y, w, nullptr, x, {}};
-  if (forward) arguments = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
-  const Plan plan = plan_straight(problem, config);
-  const PlainSumOf<T> plain{Sizes(problem), arguments.source, w, forward};
-  if constexpr (sizeof(T) == 4) {
-    if (plan.split) return launch_straight<T, true>(plan, arguments, plain, stream);
-  }
-  launch_straight<T, false>(plan, arguments, plain, stream);
+void launch_weight(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream) {
+  if (!plan.packs)
+    return plan.engine ? launch_weight_engine(plan, arguments, stream)
+                       : launch_weight_taps<T, false>(plan, arguments, stream);
+  if (plan.leads != Leads::None) return launch_weight_runs(plan, arguments.x, arguments.y, arguments.partials, stream);
+  launch("conv straight backward_weight", weight_packs_kernel<T>,
+         dim3(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.rows_of_blocks)), kWeightThreads,
+         plan.shared_bytes, stream, plan, arguments);
 }
 
-void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T>) { run_as<T>(problem, config, operands, stream); });
-}
+constexpr Algorithm kWeight = weight_family<plan_weight>(
+    "straight", []<class T, bool Split>(const WeightPlan& plan, const WeightCall<T, Split>& call) {
+      if constexpr (sizeof(T) == 2) {
+        const Operands& operands = call.operands;
+        launch_weight<T>(plan,
+                         {static_cast<const T*>(operands.x), static_cast<const T*>(operands.y),
+                          static_cast<double*>(operands.workspace)},
+                         call.stream);
+        ordered_sum<T>(call.problem, operands, static_cast<int>(plan.splits), call.stream, WeightsInOrder{},
+                       plan.engine && !plan.packs);
+      }
+    });
 
 }  // namespace
 }  // namespace straight
 
-const Algorithm kStraight{"straight", straight::supports, straight::workspace_bytes, straight::predict_ms,
-                          straight::run};
+const Algorithm kStraight = joined_family<straight::kGather, straight::kWeight>("straight");
 
 }  // namespace halo::cuda::conv

@@ -98,7 +98,7 @@ struct WeightPlan {
   double predicted_ms = 0;
 };
 
-/// `blocks` is 0 where there is none. `alignment`: bytes.
-WeightPlan plan_weight(const ConvProblem& problem, int alignment);
+/// The same.
+WeightPlan plan_weight(const ConvProblem& problem, const ConvConfig& config);
 
 }  // namespace halo::cuda::conv::straight

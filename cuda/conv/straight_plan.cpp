@@ -9,9 +9,7 @@
 namespace halo::cuda::conv::straight {
 namespace {
 
-using small_groups::divide_up;
 using small_groups::GroupProblem;
-using small_groups::to_int;
 
 constexpr int64_t kMostChannels = 256;
 
@@ -158,7 +156,7 @@ Plan plan_straight(const ConvProblem& problem, const ConvConfig& config) {
   constexpr int64_t kMostFloatResults = 64;  // beyond, the source is read again, and the dense engine is faster
   constexpr int kWaves = 4;
   Plan plan;
-  if (!fits(problem)) return plan;
+  if ((config.dtype != DType::Float32 && !is_half(config.dtype)) || !fits(problem)) return plan;
   const DeviceTraits limits = small_groups::device_limits();
   const GroupProblem& p = plan.problem = small_groups::group_problem(problem, config.pass == ConvPass::Forward);
   const int size = to_int(static_cast<int64_t>(size_of(config.dtype))), wide = 16 / size;
@@ -197,11 +195,11 @@ Plan plan_straight(const ConvProblem& problem, const ConvConfig& config) {
   return plan;
 }
 
-WeightPlan plan_weight(const ConvProblem& problem, int alignment) {
+WeightPlan plan_weight(const ConvProblem& problem, const ConvConfig& config) {
   WeightPlan plan;
-  if (!fits(problem)) return plan;
+  if (!is_half(config.dtype) || !fits(problem)) return plan;
   const GroupProblem& p = plan.problem = small_groups::group_problem(problem, true);
-  plan.y_whole = alignment >= 16 && p.result[2] % 8 == 0;
+  plan.y_whole = config.alignment >= 16 && p.result[2] % 8 == 0;
   const DeviceTraits limits = small_groups::device_limits();
   plan.engine = limits.is_hopper();
   const auto room = static_cast<int64_t>(limits.block_memory) - 1024;

@@ -5,9 +5,9 @@
 // the others multiply. Such a warp has 32 times 32 channels and every second run of 32 positions, a lane eight
 // neighbours of those: they are 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of the depth of two products. Sums do not mind, as
 // both operands have the same order.
-#include "../device/wgmma.cuh"
 #include "../launch.h"
 #include "granule_rows.cuh"
+#include "stage_ring.cuh"
 #include "straight_weight.cuh"
 
 namespace halo::cuda::conv::straight {
@@ -81,15 +81,10 @@ struct RunHead {
   uint32_t x, y;  ///< where the first rows begin, bytes modulo 2^32
 };
 
-/// Hand-overs of steps in turn.
-struct RunBarriers {
-  uint64_t copied[kRunStages], released[kRunStages];
-};
-
 /// By a copying warp: its rows of all steps of the block, 32 of y and 16 of x.
 template <class T>
 __device__ __forceinline__ void copy_runs(const WeightBlock<T, true>& block, unsigned char* shared, RunHead* heads,
-                                          RunBarriers& barriers, int warp, int lane) {
+                                          Ring ring, int warp, int lane) {
   using Block = WeightBlock<T, true>;
   const WeightPlan& plan = block.plan;
   const small_groups::GroupProblem& p = plan.problem;
@@ -97,30 +92,23 @@ __device__ __forceinline__ void copy_runs(const WeightBlock<T, true>& block, uns
   const int y_row = warp * 32 + lane, x_row = warp * 16 + lane;
   const bool y_exists = block.row + y_row < p.result_channels;
   const bool x_exists = lane < 16 && block.channel + x_row < p.source_channels;
-  int slot = 0;
-  uint32_t parity = 1;
-  for (int64_t index = blockIdx.x; index < plan.steps; index += gridDim.x) {
+  for (int64_t index = blockIdx.x; index < plan.steps; index += gridDim.x, ring.advance()) {
     const typename Block::Step s = block.step_of(index);
     bool exists;
     const T* const x = x_begin + block.first_of(s, 0, exists);
     const T* const y = y_begin + block.first_of_y(s, 0);
     const int left = exists ? p.result[2] - s.q : 0;
     const uint32_t bytes = static_cast<uint32_t>(min(kRunPositions, left)) * uint32_t{sizeof(T)};
-    const uint32_t copied = device::shared_address(&barriers.copied[slot]);
-    const uint32_t to = device::shared_address(shared) + static_cast<uint32_t>(slot * plan.stage_bytes);
-    device::barrier_wait(device::shared_address(&barriers.released[slot]), parity);
+    const uint32_t to = device::shared_address(shared) + static_cast<uint32_t>(ring.slot() * plan.stage_bytes);
+    ring.wait_released();
     if (warp == 0 && lane == 0)
-      heads[slot] = {left, static_cast<uint32_t>(reinterpret_cast<uintptr_t>(x)),
-                     static_cast<uint32_t>(reinterpret_cast<uintptr_t>(y))};
-    start_runs(copied, y + y_row * p.result_rows.plane_pitch, y_exists ? bytes : 0,
+      heads[ring.slot()] = {left, static_cast<uint32_t>(reinterpret_cast<uintptr_t>(x)),
+                            static_cast<uint32_t>(reinterpret_cast<uintptr_t>(y))};
+    start_runs(ring.copied(), y + y_row * p.result_rows.plane_pitch, y_exists ? bytes : 0,
                to + static_cast<uint32_t>(y_row * kRunPitch), y_begin, y_begin + p.result_rows.elements, lane);
-    start_runs(copied, x + x_row * p.source_rows.plane_pitch, x_exists ? bytes : 0,
+    start_runs(ring.copied(), x + x_row * p.source_rows.plane_pitch, x_exists ? bytes : 0,
                to + static_cast<uint32_t>((Block::kRows + x_row) * kRunPitch), x_begin,
                x_begin + p.source_rows.elements, lane);
-    if (++slot == kRunStages) {
-      slot = 0;
-      parity ^= 1;
-    }
   }
 }
 
@@ -133,20 +121,17 @@ __global__ void __launch_bounds__(kRunThreads, 1)
   constexpr int kSums = sizeof(PackSums) / sizeof(float);
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ RunHead heads[kRunStages];
-  __shared__ RunBarriers barriers;
+  __shared__ Ring::Barriers barriers;
   const small_groups::GroupProblem& p = plan.problem;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int t = lane % 4, g = lane / 4;
   const Block block(plan, arguments);
-  if (threadIdx.x < kRunStages) {
-    device::barrier_init(device::shared_address(&barriers.copied[threadIdx.x]), 2 * kRunCopiers);
-    device::barrier_init(device::shared_address(&barriers.released[threadIdx.x]), kRunMakers);
-  }
-  device::barrier_init_fence();
+  Ring ring(barriers, kRunStages);
+  if (threadIdx.x == 0) ring.init(kRunMakers, 2 * kRunCopiers);
   __syncthreads();
   if (warp >= kRunMakers) {
     device::registers_decrease<kRunCopierRegisters>();
-    copy_runs(block, shared, heads, barriers, warp - kRunMakers, lane);
+    copy_runs(block, shared, heads, ring, warp - kRunMakers, lane);
     return;
   }
   device::registers_increase<kRunMakerRegisters>();
@@ -155,13 +140,12 @@ __global__ void __launch_bounds__(kRunThreads, 1)
   const auto x_behind = static_cast<uint32_t>(g * p.source_rows.plane_pitch) * uint32_t{sizeof(T)};
   const auto y_behind = static_cast<uint32_t>(g * p.result_rows.plane_pitch) * uint32_t{sizeof(T)};
   PackSums sums{}, totals{};
-  int slot = 0, count = 0;
-  uint32_t parity = 0;
+  int count = 0;
   for (int64_t index = blockIdx.x; index < plan.steps; index += gridDim.x) {
-    device::barrier_wait(device::shared_address(&barriers.copied[slot]), parity);
-    const unsigned char* const y = shared + slot * plan.stage_bytes + (warp_row + g) * kRunPitch;
+    ring.wait_copied();
+    const unsigned char* const y = shared + ring.slot() * plan.stage_bytes + (warp_row + g) * kRunPitch;
     const unsigned char* const x = y + (Block::kRows - warp_row + warp_column) * kRunPitch;
-    const RunHead head = heads[slot];
+    const RunHead head = heads[ring.slot()];
     const uint32_t x_lead = (head.x + x_behind) % device::kGranule, y_lead = (head.y + y_behind) % device::kGranule;
 #pragma unroll 1
     for (int run = split * 32; run < min(kRunPositions, head.left); run += kRunSplits * 32) {
@@ -172,12 +156,8 @@ __global__ void __launch_bounds__(kRunThreads, 1)
         multiply_rows<T, kLeads, true>(sums, y + at, y_lead, x + at, x_lead, head.left - run - 8 * t);
       }
     }
-    __syncwarp();
-    if (lane == 0) device::barrier_arrive(device::shared_address(&barriers.released[slot]));
-    if (++slot == kRunStages) {
-      slot = 0;
-      parity ^= 1;
-    }
+    ring.release(lane);
+    ring.advance();
     // The tensor core rounds its sums toward zero: not too many of them.
     if (++count % kRunFlush == 0 || index + gridDim.x >= plan.steps) {
 #pragma unroll

@@ -9,8 +9,9 @@
 
 #include "../device/grid_order.cuh"
 #include "../launch.h"
+#include "granule_rows.cuh"
+#include "stage_ring.cuh"
 #include "straight_weight.cuh"
-#include "streams_ring.cuh"
 
 namespace halo::cuda::conv::straight {
 
@@ -59,19 +60,6 @@ struct Granules {
       }
     }
   }
-  /// Orders granules of one row by the copy engine, those inside of the tensor. By a thread.
-  __device__ __forceinline__ void order_row(uint32_t to, int64_t first, int granules, uint32_t barrier) const {
-    first &= ~int64_t{7};
-    const auto left = static_cast<int>(min(end - first, int64_t{granules} * 8));  // elements
-    const int skipped = first < 0 ? static_cast<int>(-first) : 0, whole = left & ~7;
-    if (whole > skipped) {
-      const uint32_t bytes = static_cast<uint32_t>(whole - skipped) * uint32_t{sizeof(T)};
-      device::barrier_expect_more(barrier, bytes);
-      device::copy_bulk(to + skipped * int{sizeof(T)}, from + first + skipped, bytes, barrier);
-    }
-    // The last granule is not whole inside of the tensor.
-    for (int i = max(whole, skipped); i < left; ++i) static_cast<T*>(__cvta_shared_to_generic(to))[i] = from[first + i];
-  }
 };
 
 /// What all warps know of a step in shared memory.
@@ -105,34 +93,35 @@ __device__ __forceinline__ void copy_step(const WeightBlock<T, false>& block, co
                                                    rows_left(p.result_channels - block.row));
 }
 
-/// By kTapFillers warps: the same of all steps, a lane a row at a time.
+/// By kTapFillers warps: the same of all steps by the copy engine, a lane a row.
 template <class T>
-__device__ __forceinline__ void stream_steps(const WeightBlock<T, false>& block, const Granules<T>& of_x,
-                                             const Granules<T>& of_y, uint32_t shared, StepHead* heads,
-                                             streams::Ring ring, int filler, int lane) {
+__device__ __forceinline__ void stream_steps(const WeightBlock<T, false>& block, uint32_t shared, StepHead* heads,
+                                             Ring ring, int filler, int lane) {
   constexpr int kRows = (kWeightColumns + block.kRows) / kTapFillers;
+  static_assert(kRows <= 32);
   const WeightPlan& plan = block.plan;
   const small_groups::GroupProblem& p = plan.problem;
-  const int y_granules = plan.positions / 8 + (plan.y_whole ? 0 : 1);
-  for (int64_t index = blockIdx.x; index < plan.steps; index += gridDim.x) {
+  const int row = filler * kRows + lane, result = row - kWeightColumns;
+  const bool of_y = result >= 0;
+  const bool there =
+      lane < kRows && (of_y ? result < p.result_channels - block.row : row < p.source_channels - block.channel);
+  const T* const begin = of_y ? block.arguments.y : block.arguments.x;
+  const int64_t apart = of_y ? result * p.result_rows.plane_pitch : row * p.source_rows.plane_pitch;
+  const uint32_t bytes = (of_y ? plan.positions / 8 + (plan.y_whole ? 0 : 1) : plan.granules) * device::kGranule;
+  const uint32_t place = shared + (of_y ? kWeightColumns * plan.x_pitch + result * plan.y_pitch : row * plan.x_pitch);
+  for (int64_t index = blockIdx.x; index < plan.steps; index += gridDim.x, ring.advance()) {
     const auto s = block.step_of(index);
     bool exists;
-    const int64_t x = block.first_of(s, 0, exists) + of_x.begin, y = block.first_of_y(s, 0) + of_y.begin;
+    const T* const x = block.arguments.x + block.first_of(s, 0, exists);
+    const T* const y = block.arguments.y + block.first_of_y(s, 0);
     ring.wait_released();
     if (filler == 0 && lane == 0)
       heads[ring.slot()] = {s.q * p.step[2] + p.origin[2] + block.width_tap, exists ? p.result[2] - s.q : 0,
-                            static_cast<int>(x & 7), static_cast<int>(y & 7)};
-    const uint32_t to = shared + static_cast<uint32_t>(ring.slot() * plan.stage_bytes);
-    for (int row = filler * kRows + lane; row < (filler + 1) * kRows; row += 32) {
-      const int result = row - kWeightColumns;
-      if (result < 0 && exists && row < p.source_channels - block.channel)
-        of_x.order_row(to + row * plan.x_pitch, x + row * p.source_rows.plane_pitch, plan.granules, ring.copied());
-      if (result >= 0 && exists && result < p.result_channels - block.row)
-        of_y.order_row(to + kWeightColumns * plan.x_pitch + result * plan.y_pitch,
-                       y + result * p.result_rows.plane_pitch, y_granules, ring.copied());
-    }
-    ring.fill(lane);
-    ring.advance();
+                            static_cast<int>(lead_of(x) / sizeof(T)), static_cast<int>(lead_of(y) / sizeof(T))};
+    const T* const from = (of_y ? y : x) + apart;
+    start_runs(ring.copied(), from, there && exists ? bytes - lead_of(from) : 0,
+               place + static_cast<uint32_t>(ring.slot() * plan.stage_bytes), begin,
+               begin + (of_y ? p.result_rows : p.source_rows).elements, lane);
   }
 }
 
@@ -238,13 +227,13 @@ __global__ void __launch_bounds__(tap_threads(Engine), 1)
   // x comes first: a window of taps that do not exist ends in y.
   const int x_lane = (warp_column + g) * plan.x_pitch, y_lane = kWeightColumns * plan.x_pitch + g * plan.y_pitch;
 
-  __shared__ streams::Ring::Barriers barriers;
-  streams::Ring ring(barriers, kTapStages);
+  __shared__ Ring::Barriers barriers;
+  Ring ring(barriers, kTapStages);
   if constexpr (Engine) {
     if (threadIdx.x == 0) ring.init(kTapWarps, kTapFillers);
     __syncthreads();
     device::release_next_grid();
-    if (warp >= kTapWarps) return stream_steps(block, of_x, of_y, base, heads, ring, warp - kTapWarps, lane);
+    if (warp >= kTapWarps) return stream_steps(block, base, heads, ring, warp - kTapWarps, lane);
   }
 
   TapSums sums{}, totals{};

@@ -79,6 +79,6 @@ bool describe(const ConvProblem& problem, Plan& plan);
 void place_channels(Plan& plan, const ChannelMap& map, int64_t bytes);
 
 /// `blocks` is 0 where there is none.
-Plan plan_gather(const ConvProblem& problem, int element_size);
+Plan plan_gather(const ConvProblem& problem, const ConvConfig& config);
 
 }  // namespace halo::cuda::conv::streams

@@ -9,9 +9,7 @@ namespace halo::cuda::conv::streams {
 namespace {
 
 using small_groups::device_limits;
-using small_groups::divide_up;
 using small_groups::GroupProblem;
-using small_groups::to_int;
 
 constexpr int64_t kGranule = 16;
 constexpr int kBanks = 128;  // bytes that meet all
@@ -175,9 +173,12 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
 
 }  // namespace
 
-Plan plan_gather(const ConvProblem& problem, int element_size) {
+Plan plan_gather(const ConvProblem& problem, const ConvConfig& config) {
   Plan best{}, plan{};
-  if (describe(problem, plan) && choose_shape(plan)) choose_items(problem, element_size, plan, best);
+  const bool storage = config.dtype == DType::Float32 || is_half(config.dtype);
+  if (config.pass != ConvPass::Forward || config.activation.kind != ActivationKind::None || !storage) return best;
+  const auto size = static_cast<int>(size_of(config.dtype));
+  if (describe(problem, plan) && choose_shape(plan)) choose_items(problem, size, plan, best);
   return best;
 }
 

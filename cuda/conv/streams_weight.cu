@@ -8,7 +8,7 @@
 #include "ordered_sum.cuh"
 #include "plan_key.h"
 #include "storage.h"
-#include "streams_weight.h"
+#include "streams_weight.cuh"
 
 namespace halo::cuda::conv {
 namespace streams {
@@ -18,29 +18,21 @@ struct SharersFirst : WeightsInOrder {
   static constexpr bool kSplitsFirst = true;
 };
 
-std::shared_ptr<const WeightPlan> plan_of(const ConvProblem& problem, const ConvConfig& config) {
-  static ConvPlanCache<WeightPlan> plans;
-  return plans.get({problem, config}, [](const PlanKey& key) {
-    return plan_weight(key.problem, static_cast<int>(size_of(key.config.dtype)), key.config.alignment);
-  });
-}
-
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
-  return static_cast<std::size_t>(problem.w_numel() * plan_of(problem, config)->x.sharers) * sizeof(double);
+  return partial_bytes(problem, kept_plan<plan_weight>(problem, config)->x.sharers);
 }
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
-  return config.pass == ConvPass::BackwardWeight && (config.dtype == DType::Float32 || is_half(config.dtype)) &&
-         plan_of(problem, config)->x.blocks > 0 && workspace_bytes(problem, config) <= kWorkspaceCap;
+  return kept_plan<plan_weight>(problem, config)->x.blocks > 0 && workspace_bytes(problem, config) <= kWorkspaceCap;
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
-  return plan_of(problem, config)->x.predicted_ms;
+  return kept_plan<plan_weight>(problem, config)->x.predicted_ms;
 }
 
 template <class T>
 void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const auto plan = plan_of(problem, config);
+  const auto plan = kept_plan<plan_weight>(problem, config);
   launch_weight<T>(
       *plan,
       {static_cast<const T*>(operands.x), static_cast<const T*>(operands.y), static_cast<double*>(operands.workspace)},

@@ -46,10 +46,8 @@ struct WeightArguments {
 
 template <class T>
 void launch_weight_rows(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream);
-template <class T>
-void launch_weight(const WeightPlan& plan, const WeightArguments<T>& arguments, cudaStream_t stream);
 
 /// `x.blocks` is 0 where there is none.
-WeightPlan plan_weight(const ConvProblem& problem, int element_size, int alignment);
+WeightPlan plan_weight(const ConvProblem& problem, const ConvConfig& config);
 
 }  // namespace halo::cuda::conv::streams

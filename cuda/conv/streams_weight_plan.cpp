@@ -8,8 +8,6 @@ namespace halo::cuda::conv::streams {
 namespace {
 
 using small_groups::device_limits;
-using small_groups::divide_up;
-using small_groups::to_int;
 
 constexpr int kBanks = 128;  // bytes
 
@@ -173,13 +171,16 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
 
 }  // namespace
 
-WeightPlan plan_weight(const ConvProblem& problem, int element_size, int alignment) {
+WeightPlan plan_weight(const ConvProblem& problem, const ConvConfig& config) {
   WeightPlan best{}, plan{};
+  if (config.pass != ConvPass::BackwardWeight || (config.dtype != DType::Float32 && !is_half(config.dtype)))
+    return best;
+  const auto size = static_cast<int>(size_of(config.dtype));
   if (!describe(problem, plan.x) || plan.x.depth.kernel > kMostDepthTaps || plan.x.width.origin < -24) return best;
   plan.y_elements = problem.y_numel();
   plan.live = to_int(divide_up(plan.x.depth.kernel, plan.x.phases));
   for (const bool by_rows : {false, true}) {
-    if (choose_form(plan, by_rows, element_size, alignment)) choose_items(problem, element_size, plan, best);
+    if (choose_form(plan, by_rows, size, config.alignment)) choose_items(problem, size, plan, best);
   }
   return best;
 }

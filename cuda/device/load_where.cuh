@@ -8,19 +8,17 @@ namespace halo::cuda::device {
 /// One element where `exists`, else zero; no branch.
 template <class T>
 __device__ __forceinline__ uint32_t load_one(const void* from, bool exists) {
+  uint32_t to;
   if constexpr (sizeof(T) == 4) {
-    uint32_t to;
     asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u32 %0, [%1];}"
         : "=&r"(to)
         : "l"(from), "r"(static_cast<int>(exists)));
-    return to;
   } else {
-    uint16_t to;
-    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u16 %0, 0; @p ld.global.nc.u16 %0, [%1];}"
-        : "=&h"(to)
+    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u16 %0, [%1];}"
+        : "=&r"(to)
         : "l"(from), "r"(static_cast<int>(exists)));
-    return to;
   }
+  return to;
 }
 
 /// Four elements of 4 bytes, or of 2, where they exist, else zeros. Aligned to as much.

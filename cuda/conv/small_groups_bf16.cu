@@ -1,8 +1,0 @@
-#include "small_groups_launch.cuh"
-
-namespace halo::cuda::conv::small_groups {
-
-template void launch_gather(const GatherPlan&, const GatherArguments<BFloat16>&, bool, cudaStream_t);
-template void launch_weight(const WeightPlan&, const WeightArguments<BFloat16>&, bool, cudaStream_t);
-
-}  // namespace halo::cuda::conv::small_groups
