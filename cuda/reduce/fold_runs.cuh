@@ -3,8 +3,8 @@
 //
 // A team of threads folds its share of an output's elements in order, and a fixed tree combines the team
 // (device/teams.cuh). Where few outputs have many elements, several blocks share one output and a second kernel folds
-// their results in order. On Hopper, long runs are folded by pieces (fold_ring.cuh). How the work is divided depends on
-// the sizes alone, and on that, so the bits do not depend on where operands begin, the stream or the run.
+// their results in order. On Hopper, long runs are folded by pieces (fold_pieces.cuh). How the work is divided depends
+// on the sizes alone, and on that, so the bits do not depend on where operands begin, the stream or the run.
 //
 // A fold F is a trivially copyable struct with
 //   using Acc                                              trivial
@@ -33,7 +33,7 @@
 #include "../device/walk.cuh"
 #include "../launch.h"
 #include "../runtime/device.h"
-#include "fold_ring.cuh"
+#include "fold_pieces.cuh"
 
 namespace halo::cuda {
 
@@ -367,15 +367,16 @@ void fold_runs(const char* name, Device device, const Shape& shape, const Shape&
     return Teams::with_depth(std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(parts, Teams::kThreads))));
   };
   if constexpr (kAddsPacks<F> || kAddsSeveralPacks<F>) {
-    using Head = RingHead<F>;
-    const auto ring =
-        work.run > 0 && work.parts > 1 ? RingFold::of<T>(outer, inner, kOperands, sizeof(Head), traits) : std::nullopt;
-    if (ring) {
-      const Storage partial(static_cast<std::size_t>(ring->pieces) * sizeof(Acc), device);
+    const auto pieces =
+        work.run > 0 && work.parts > 1 ? PieceFold::of<T>(outer, inner, kOperands, traits) : std::nullopt;
+    if (pieces) {
+      const Storage partial(static_cast<std::size_t>(pieces->pieces) * sizeof(Acc), device);
       auto* const values = static_cast<Acc*>(partial.data());
-      launch(name, aligned ? fold_ring_kernel<F, true> : fold_ring_kernel<F, false>, ring->blocks, ring->threads(),
-             ring->memory(sizeof(Head)), scope.stream(), *ring, Walk<1>(outer), f, values);
-      return fold_parts(side_by_side(ring->parts), ring->parts, 1, ring->parts, values);
+      const std::size_t memory =
+          std::size_t{PieceFold::kWarps} * kOperands * static_cast<std::size_t>(pieces->slot_bytes);
+      launch(name, aligned ? fold_pieces_kernel<F, true> : fold_pieces_kernel<F, false>, pieces->blocks(),
+             PieceFold::kWarps * Teams::kWarp, memory, scope.stream(), *pieces, Walk<1>(outer), f, values);
+      return fold_parts(side_by_side(pieces->parts), pieces->parts, 1, pieces->parts, values);
     }
   }
   work.shares = Shares(work.run == 0 ? work.count : work.all_pieces, work.parts);

@@ -72,6 +72,13 @@ TEST_F(Gpu, Normalisation) {
           with_gradients([](const Tensors& t) { return instance_norm(t[0]); }), {1e-5, 1e-10});
 }
 
+// Planes of which the copy engine brings pieces, of one operand and of two.
+TEST_F(Gpu, BatchNormOfManyLongPlanes) {
+  compare("batch_norm", {randn({90, 6, 61, 67}) + 3.0, randn({6}), randn({6})},
+          with_gradients([](const Tensors& t) { return batch_norm(t[0], {}, {}, t[1], t[2], {.training = true}); }),
+          {1e-5, 1e-11});
+}
+
 TEST_F(Gpu, LocalResponseNorm) {
   for (int64_t size : {int64_t{1}, int64_t{2}, int64_t{5}, int64_t{70}, int64_t{500}}) {
     for (const Shape& shape : {Shape{2, 1, 3}, Shape{3, 37, 5, 7}, Shape{1, 400, 3}}) {

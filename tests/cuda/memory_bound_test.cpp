@@ -242,11 +242,36 @@ TEST_F(Gpu, FoldsOfLongRuns) {
   }
 }
 
+// Packs are folded in float32 around their first number: one that lies far from the others, a mean that is large, and
+// numbers that are not finite.
+TEST_F(Gpu, VarianceOfLongRunsLosesNoSpread) {
+  const Shape axes{0, 2, 3};
+  for (DType dtype : {float32, bfloat16}) {
+    const Tensor plain = (randn({dtype == float32 ? 180 : 360, 5, 47, 50}) * 3.0 + 20.0).to(dtype);
+    const auto on_gpu = [&](const Tensor& x) { return var(x.to(Device::cuda()), axes).to(Device::cpu()); };
+    const auto expect_near = [&](const Tensor& x, const char* what) {
+      EXPECT_TRUE(testing::near(on_gpu(x).to(float64), var(x.to(float64), axes), dtype == float32 ? 2e-7 : 0x1p-8))
+          << name(dtype) << ", " << what;
+    };
+    Tensor far = plain.clone(), holes = plain.clone();
+    far.select(3, 0).select(2, 0).fill_(1e4);
+    expect_near(far, "far numbers before the others");
+    expect_near(plain + (dtype == float32 ? 1e6 : 1e3), "large mean");
+    expect_near(plain * 0x1p-50, "small numbers");
+    EXPECT_TRUE(same(on_gpu(full_like(plain, 12345.678)), zeros({5}, {.dtype = dtype}))) << name(dtype);
+    holes.select(1, 1).select(0, 7).select(0, 46).fill_(NAN);
+    holes.select(1, 3).select(0, 9).select(0, 0).fill_(INFINITY);
+    Tensor expected = on_gpu(plain);
+    expected.slice(0, 1, 4, 2).fill_(NAN);
+    EXPECT_TRUE(same(on_gpu(holes), expected)) << name(dtype);
+  }
+}
+
 // Kernels read whole granules of 16 bytes: neither what lies beside an operand nor where it begins may show.
 TEST_F(Gpu, BitsDoNotDependOnWhereOperandsBegin) {
   const Tensor row = randn({6}, {.device = Device::cuda()});
   for (DType dtype : {float32, bfloat16, float64}) {
-    for (const Shape& shape : {Shape{50, 6, 37, 41}, Shape{50, 6, 61, 67}, Shape{3, 6, 8, 64}}) {
+    for (const Shape& shape : {Shape{50, 6, 37, 41}, Shape{50, 6, 61, 67}, Shape{180, 6, 61, 67}, Shape{3, 6, 8, 64}}) {
       const int64_t count = shape.numel();
       const Tensor w = row.to(dtype), memory = randn({count + 16}, {.device = Device::cuda()}).to(dtype);
       const auto results = [&](const Tensor& x) {
