@@ -39,11 +39,11 @@ struct RowMarch {
   int lanes;
   bool active;
 
-  __device__ explicit RowMarch(const RowTeams& t)
-      : row(int64_t{blockIdx.x} * t.teams.lanes + t.teams.lane()),
-        block_row(int64_t{blockIdx.x} * t.teams.lanes),
-        count(t.rows.count),
-        lanes(t.teams.lanes),
+  __device__ RowMarch(const Teams& teams, int64_t rows)
+      : row(int64_t{blockIdx.x} * teams.lanes + teams.lane()),
+        block_row(int64_t{blockIdx.x} * teams.lanes),
+        count(rows),
+        lanes(teams.lanes),
         active(row < count) {}
   __device__ bool more() const { return block_row < count; }
   __device__ void next() {
@@ -54,6 +54,17 @@ struct RowMarch {
   }
 };
 
+/// In pairs.
+template <class Sum, int N>
+__device__ __forceinline__ Sum sum_of(Sum (&parts)[N]) {
+#pragma unroll
+  for (int step = 1; step < N; step *= 2) {
+#pragma unroll
+    for (int k = 0; k < N; k += 2 * step) parts[k] = parts[k] + parts[k + step];
+  }
+  return parts[0];
+}
+
 /// Elements of a row that a thread holds at most.
 template <class T>
 inline constexpr int kHeldElements = sizeof(T) == 8 ? 16 : 32;
@@ -61,8 +72,10 @@ inline constexpr int kHeldElements = sizeof(T) == 8 ? 16 : 32;
 /// Where rows are on their way: each thread has its own places, so that nobody waits for others.
 extern __shared__ __align__(16) unsigned char row_slots[];
 
-/// `kWholePacks`: rows are whole packs, which threads hold; else single elements.
-template <class T, bool kWholePacks, bool kAligned = false, int kBlock = Teams::kThreads, int kMost = kHeldElements<T>>
+/// `kWholePacks`: rows are whole packs, which threads hold; else single elements. `kTeamOfBlock`: the block is one
+/// team, so that places in the row are known to the compiler.
+template <class T, bool kWholePacks, bool kAligned = false, int kBlock = Teams::kThreads, int kMost = kHeldElements<T>,
+          bool kTeamOfBlock = false>
 struct HeldRow : RowMarch {
   using Element = T;
   using Value = device::Accumulator<T>;
@@ -70,7 +83,8 @@ struct HeldRow : RowMarch {
   static constexpr int kThreads = kBlock;  ///< of a block
   static constexpr int kSize = kWide<T>, kElements = kMost, kPacks = kElements / kSize;
   static constexpr std::size_t kSlotBytes = std::size_t{kElements} * sizeof(T) * kThreads;
-  using Aligned = HeldRow<T, kWholePacks, true, kBlock, kMost>;
+  using Aligned = HeldRow<T, kWholePacks, true, kBlock, kMost, kTeamOfBlock>;
+  using OfBlock = HeldRow<T, kWholePacks, kAligned, kBlock, kMost, true>;
   /// A row's packs as they lie in memory, which for short types are fewer registers.
   struct Raw {
     Pack<uint32_t> at[kPacks];
@@ -84,17 +98,22 @@ struct HeldRow : RowMarch {
     const T* data;
     Value otherwise;
   };
+  /// The same where it is known to be there, of packs that the thread holds.
+  struct Present {
+    const T* data;
+  };
   using Chunk = Pack<Value, kSize>;
 
   int length, rank, depth;
   int held;      ///< so many of the thread's packs, or elements, are in the row
   bool aligned;  ///< packs begin on their alignment
 
-  __device__ explicit HeldRow(const RowTeams& t)
-      : RowMarch(t),
+  __device__ explicit HeldRow(const RowTeams& t) : HeldRow(t, kTeamOfBlock ? Teams{1, kThreads} : t.teams) {}
+  __device__ HeldRow(const RowTeams& t, const Teams& teams)
+      : RowMarch(teams, t.rows.count),
         length(static_cast<int>(t.rows.length)),
-        rank(t.teams.rank()),
-        depth(t.teams.depth),
+        rank(kTeamOfBlock ? static_cast<int>(threadIdx.x) : teams.rank()),
+        depth(teams.depth),
         aligned(kAligned || t.packs) {
     // The lengths alone decide who has which elements, so that the bits of sums do not depend on where rows begin.
     const int items = kPacked ? length / kSize : length;
@@ -165,18 +184,26 @@ struct HeldRow : RowMarch {
     }
   }
   /// f(sum, e) adds the thread's element e, also beyond the row, where 0 was fetched: as many sums as a pack has
-  /// elements, which are added up in pairs.
+  /// elements, which are added up in pairs. sum_held: not beyond the row.
   template <class Sum, class F>
   __device__ __forceinline__ Sum sum(const F& f) const {
     Sum parts[kSize] = {};
 #pragma unroll
     for (int e = 0; e < kElements; ++e) f(parts[e % kSize], e);
+    return sum_of(parts);
+  }
+  template <class Sum, class F>
+  __device__ __forceinline__ Sum sum_held(const F& f) const {
+    Sum parts[kSize] = {};
 #pragma unroll
-    for (int step = 1; step < kSize; step *= 2) {
+    for (int p = 0; p < kPacks; ++p) {
+      if (kPacked && !holds(p * kSize)) break;
 #pragma unroll
-      for (int k = 0; k < kSize; k += 2 * step) parts[k] = parts[k] + parts[k + step];
+      for (int e = p * kSize; e < (p + 1) * kSize; ++e) {
+        if (kPacked || holds(e)) f(parts[e % kSize], e);
+      }
     }
-    return parts[0];
+    return sum_of(parts);
   }
   template <class F, class... V>
   __device__ __forceinline__ void store(T* out, const F& f, const V&... values) const {
@@ -242,6 +269,18 @@ struct HeldRow : RowMarch {
     }
     return device::widen(pack);
   }
+  __device__ __forceinline__ Chunk chunk(const Present& columns, int p) const {
+    Pack<T, kSize> pack;
+    if (in_packs()) {
+      pack = *reinterpret_cast<const Pack<T, kSize>*>(columns.data + column(p * kSize));
+    } else {
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) {
+        pack.at[k] = holds(p * kSize + k) ? columns.data[column(p * kSize + k)] : T{};
+      }
+    }
+    return device::widen(pack);
+  }
 
  private:
   static constexpr int kPackPitch = kThreads * 16;  // from a thread's pack to its next
@@ -263,7 +302,7 @@ struct StreamedRow : RowMarch {
   int rank;
 
   __device__ explicit StreamedRow(const RowTeams& teams)
-      : RowMarch(teams), t(teams), step(teams.rows.step), rank(teams.teams.rank()) {
+      : RowMarch(teams.teams, teams.rows.count), t(teams), step(teams.rows.step), rank(teams.teams.rank()) {
     locate();
   }
   __device__ void advance() {

@@ -123,7 +123,7 @@ TEST_F(HalfGpu, SoftmaxOfWhollyMaskedRows) {
 TEST_F(HalfGpu, NormsOfConstantRowsAreZero) {
   const auto total = [](const Tensor& t) { return sum(abs(wide(t))).item(); };
   for (const double value : {1.0, 1000.0, 60000.0}) {
-    for (const int64_t length : {408, 768, 8192}) {
+    for (const int64_t length : {408, 768, 6000, 8192}) {
       const Tensor x = full({4, length}, value).to(float16);
       EXPECT_LT(total(layer_norm(placed(x, 0), {length})), 1.0) << value << ' ' << length;
     }
@@ -201,7 +201,7 @@ void compare_norm(DType dtype, const Shape& shape, const Shape& affine_shape, co
 
 TEST_F(HalfGpu, LayerNormOfEveryLengthAndPlace) {
   for (DType dtype : {bfloat16, float16}) {
-    for (int64_t length : {20, 40, 256, 1000, 1024, 4096, 8192}) {
+    for (int64_t length : {20, 40, 256, 1000, 1024, 2056, 4096, 4104, 6000, 8192}) {
       compare_norm(dtype, {67, length}, {length}, [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
         return layer_norm(x, {length}, weight, bias);
       });

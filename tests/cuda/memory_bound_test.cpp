@@ -31,6 +31,19 @@ TEST_F(Gpu, RowsOfEveryLength) {
           with_gradients([&](const Tensors& t) { return layer_norm(t[0], {100}, t[1], t[2]); }), {4e-6, 1e-12});
 }
 
+// Rows that a block comes to later are as those that it begins with.
+TEST_F(Gpu, RowsOfLongMarches) {
+  constexpr int64_t kRows = 9000, kLength = 4104, kFew = 50;
+  for (DType dtype : {float32, bfloat16}) {
+    const Tensor x = randn({kRows, kLength}, {.device = Device::cuda()}).to(dtype), y = layer_norm(x, {kLength});
+    for (const int64_t row : {int64_t{0}, kRows / 2, kRows - kFew}) {
+      const auto few = [&](const Tensor& t) { return t.slice(0, row, row + kFew).contiguous(); };
+      EXPECT_TRUE(same(few(y), layer_norm(few(x), {kLength}))) << name(dtype) << ", row " << row;
+      EXPECT_FALSE(same(few(y), few(x)));
+    }
+  }
+}
+
 // Where only the gradient of x is wanted, sums over rows are not written.
 TEST_F(Gpu, GradientsOfLayerNormOneByOne) {
   for (DType dtype : {float32, bfloat16, float64}) {
