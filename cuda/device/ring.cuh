@@ -52,22 +52,24 @@ struct RingCopy {
 
 /// A warp's walk over a piece: visit(number of lane 0's first pack, batch of packs of each operand), where the packs of
 /// a lane lie 32 apart and those beyond the piece's last repeat it; then edge(i, element i of each) for the elements
-/// outside packs. kPacks: the operands begin at granules; packs are of the same elements where they do not.
+/// outside packs. kPacks: the operands begin at granules; packs are of the same elements where they do not. With
+/// `first` below 0 the walk begins as many packs before the piece's first, so that lane 0's may begin lines of memory.
 template <bool kPacks, int kBatch, class T, class Visit, class Edge, class... More>
-__device__ __forceinline__ void each_batch_of_piece(const RunPiece& run, const Visit& visit, const Edge& edge,
-                                                    const T* values, const More*... more) {
+__device__ __forceinline__ void each_batch_from(int first, const RunPiece& run, const Visit& visit, const Edge& edge,
+                                                const T* values, const More*... more) {
   constexpr int kSize = kWide<T>, kLanes = 32;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   struct Batch {
     Pack<T, kSize> at[kBatch];
   };
 #pragma unroll 1
-  for (int begin = 0; begin < run.packs; begin += kLanes * kBatch) {
+  for (int begin = first; begin < run.packs; begin += kLanes * kBatch) {
     const auto load = [&](const T* from) {
       Batch batch;
 #pragma unroll
       for (int u = 0; u < kBatch; ++u) {
-        const int pack = min(begin + u * kLanes + lane, run.packs - 1);
+        const auto pack = static_cast<int>(
+            min(static_cast<unsigned>(begin + u * kLanes + lane), static_cast<unsigned>(run.packs - 1)));
         if constexpr (kPacks) {
           batch.at[u] = reinterpret_cast<const Pack<T, kSize>*>(from + run.packs_at)[pack];
         } else {
@@ -82,6 +84,12 @@ __device__ __forceinline__ void each_batch_of_piece(const RunPiece& run, const V
     const int64_t i = run.edge(lane);
     edge(i, values[i], more[i]...);
   }
+}
+
+template <bool kPacks, int kBatch, class T, class Visit, class Edge, class... More>
+__device__ __forceinline__ void each_batch_of_piece(const RunPiece& run, const Visit& visit, const Edge& edge,
+                                                    const T* values, const More*... more) {
+  each_batch_from<kPacks, kBatch>(0, run, visit, edge, values, more...);
 }
 
 }  // namespace halo::cuda

@@ -28,6 +28,7 @@ struct RingPiece {
   int channel, part_of_plane;
   RunPiece run;
 
+  RingPiece() = default;
   __device__ RingPiece(const RingPlan& plan, int64_t row, int number) {
     uint32_t rest, group;
     const auto of_row = static_cast<int>(plan.by_pieces.divide(static_cast<uint32_t>(number), rest));
@@ -54,6 +55,7 @@ __device__ __forceinline__ void fill_ring(const RingPlan& plan, const F& f, int6
   constexpr int kOperands = F::kOperands, kLanes = 32;
   const int lane = static_cast<int>(threadIdx.x) % kLanes, pitch = plan.slot_bytes / kOperands;
   RingSlot slot;
+  int fresh = plan.slots;  // that nobody has to leave first
   for (int64_t row = first_row; row < plan.rows; row += step) {
 #pragma unroll 1
     for (int begin = 0; begin < own; begin += kLanes) {
@@ -65,17 +67,26 @@ __device__ __forceinline__ void fill_ring(const RingPlan& plan, const F& f, int6
         copies[k] = RingCopy<T>(f.operand(k), piece.run.begin, piece.end(), plan.rows * plan.length);
         bytes += copies[k].bytes;
       }
+      const auto start = [&](int at) {
+        unsigned char* const to = memory + at * plan.slot_bytes;
+#pragma unroll
+        for (int k = 0; k < kOperands; ++k) copies[k].copy_rest(to + k * pitch);
+        device::barrier_expect(full + at * 8, bytes);
+#pragma unroll
+        for (int k = 0; k < kOperands; ++k) copies[k].start(to + k * pitch, full + at * 8);
+      };
       const int count = min(kLanes, own - begin);
+      if (count <= fresh) {
+        fresh -= count;
+        if (lane < count) start(slot.ahead(lane, plan.slots).at);
+        slot = slot.ahead(count, plan.slots);
+        continue;
+      }
+      fresh = 0;
 #pragma unroll 1
       for (int j = 0; j < count; ++j, slot = slot.ahead(1, plan.slots)) {
         device::barrier_wait(empty + slot.at * 8, slot.parity ^ 1);
-        if (lane != j) continue;
-        unsigned char* const to = memory + slot.at * plan.slot_bytes;
-#pragma unroll
-        for (int k = 0; k < kOperands; ++k) copies[k].copy_rest(to + k * pitch);
-        device::barrier_expect(full + slot.at * 8, bytes);
-#pragma unroll
-        for (int k = 0; k < kOperands; ++k) copies[k].start(to + k * pitch, full + slot.at * 8);
+        if (lane == j) start(slot.at);
       }
     }
   }
@@ -102,11 +113,9 @@ __global__ void __launch_bounds__((RingPlan::kMostWarps + 1) * 32, 2)
   double* const all_sums = reinterpret_cast<double*>(memory + plan.slots * plan.slot_bytes);  // [2][pieces][kSums]
   const uint32_t known = static_cast<uint32_t>(__cvta_generic_to_shared(all_sums + 2 * plan.pieces * kSums)),
                  full = known + 16, empty = full + plan.slots * 8;
-  if (threadIdx.x == 0) {
-    const int arrivals = plan.parts == 1 ? plan.pieces : 1;
-    device::barrier_init(known, arrivals);
-    device::barrier_init(known + 8, arrivals);
-    for (int slot = 0; slot < 2 * plan.slots; ++slot) device::barrier_init(full + slot * 8, 1);
+  for (int barrier = static_cast<int>(threadIdx.x); barrier < 2 + 2 * plan.slots;
+       barrier += static_cast<int>(blockDim.x)) {
+    device::barrier_init(known + barrier * 8, barrier < 2 && plan.parts == 1 ? plan.pieces : 1);
     device::barrier_init_fence();
   }
   if (plan.parts > 1) {
@@ -135,10 +144,11 @@ __global__ void __launch_bounds__((RingPlan::kMostWarps + 1) * 32, 2)
     if (plan.parts > 1 && threadIdx.x == 0) {
       device::barrier_expect(known_here, static_cast<uint32_t>(plan.pieces) * kSums * 8);
     }
+    RingPiece<T> piece;
 #pragma unroll 1
     for (int j = warp; j < own; j += plan.warps) {
       const RingSlot slot = base.ahead(j, plan.slots);
-      const RingPiece<T> piece(plan, row, first + j);
+      piece = RingPiece<T>(plan, row, first + j);
       double sums[kSums];
       device::barrier_wait(full + slot.at * 8, slot.parity);
       if constexpr (kOperands == 1) {
@@ -178,7 +188,7 @@ __global__ void __launch_bounds__((RingPlan::kMostWarps + 1) * 32, 2)
 #pragma unroll 1
     for (int j = warp; j < own; j += plan.warps) {
       const RingSlot slot = base.ahead(j, plan.slots);
-      const RingPiece<T> piece(plan, row, first + j);
+      if (own > plan.warps) piece = RingPiece<T>(plan, row, first + j);
       const RunPiece run = kPacks ? piece.run : piece.behind(plan.lead);
       if constexpr (kOperands == 1) {
         f.template store<kPacks>(piece, run, result, staged(slot, piece, 0));
@@ -191,23 +201,31 @@ __global__ void __launch_bounds__((RingPlan::kMostWarps + 1) * 32, 2)
   }
 }
 
+/// As many packs as lie before `at` in its line of memory, as a negative number: stores of a warp from there are whole
+/// lines.
+template <class T>
+__device__ __forceinline__ int packs_into_line(const T* at) {
+  return -static_cast<int>(reinterpret_cast<uintptr_t>(at) % 128 / 16);
+}
+
 /// visit(number of the first element, pack of each) for the lane's packs of a piece, and packs of one for the elements
 /// outside them.
 template <bool kPacks, class T, class Visit, class... More>
-__device__ __forceinline__ void each_pack_of_piece(const RunPiece& run, const Visit& visit, const T* values,
+__device__ __forceinline__ void each_pack_of_piece(const RunPiece& run, int first, const Visit& visit, const T* values,
                                                    const More*... more) {
   // Packs between granules take twice the registers.
   constexpr int kBatch = (kPacks ? 4 : 2) / (1 + static_cast<int>(sizeof...(More))), kLanes = 32;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  each_batch_of_piece<kPacks, kBatch>(
-      run,
+  each_batch_from<kPacks, kBatch>(
+      first, run,
       [&](int begin, const auto&... batch) {
         // The same for all lanes, so that only the last batch asks which packs there are.
-        const bool whole = begin + kLanes * kBatch <= run.packs;
+        const bool whole = begin >= 0 && begin + kLanes * kBatch <= run.packs;
 #pragma unroll
         for (int u = 0; u < kBatch; ++u) {
           const int pack = begin + u * kLanes + lane;
-          if (whole || pack < run.packs) visit(run.packs_at + pack * kWide<T>, batch.at[u]...);
+          if (whole || static_cast<unsigned>(pack) < static_cast<unsigned>(run.packs))
+            visit(run.packs_at + pack * kWide<T>, batch.at[u]...);
         }
       },
       [&](int64_t i, auto... elements) { visit(i, Pack<T, 1>{elements}...); }, values, more...);

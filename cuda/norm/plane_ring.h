@@ -16,9 +16,13 @@
 namespace halo::cuda {
 
 /// A row is cut into pieces, as many of each of its planes; the blocks of a cluster share them. A piece belongs to a
-/// warp, which sums over it when it has arrived and writes its results once the sums of the whole row are known.
+/// warp, which sums over it when it has arrived and writes its results once the sums of the whole row are known. Of
+/// many rows of which several fit into a multiprocessor's memory each has a block of its own: blocks that memory serves
+/// sooner take over from others. Else clusters march through the rows.
 struct RingPlan {
   static constexpr int kMostParts = 8, kMostWarps = 12;
+  static constexpr int kWarpsAtOnce = 28;     ///< of a multiprocessor, which their registers allow
+  static constexpr int64_t kReserved = 1024;  ///< bytes of shared memory that the system takes for a block
   static constexpr int64_t kPieceBytes = 6400, kPieceElements = 1600;  ///< of an operand, at most; of one alone
 
   int64_t rows = 0, length = 0, positions = 0;
@@ -43,16 +47,12 @@ struct RingPlan {
     }
     RingPlan plan{.rows = p.rows, .length = p.length(), .positions = p.positions, .sums = sums};
     plan.planes = static_cast<int>(p.channels_per_row);
-    const int64_t most = operands == 1 ? std::min(kPieceBytes, kPieceElements * kBytes) : kPieceBytes;
-    plan.each = static_cast<int>((p.positions * kBytes + most - 1) / most);
-    plan.piece = static_cast<int>((p.positions / plan.each + kWide<T>) / kWide<T> * kWide<T>);
-    plan.pieces = plan.planes * plan.each;
     plan.by_groups = FastDivide(static_cast<uint32_t>(p.groups));
-    plan.by_pieces = FastDivide(static_cast<uint32_t>(plan.each));
-    if (p.positions < (plan.each - 1) * int64_t{plan.piece} + 2 * kWide<T>) return std::nullopt;
-    // A piece begins and ends anywhere within a granule.
-    plan.slot_bytes = operands * static_cast<int>(kBytes * (plan.piece + 3 * kWide<T>));
-    const auto room = static_cast<int64_t>(traits.block_memory) - 1024;
+    const auto room = static_cast<int64_t>(traits.block_memory) - kReserved;
+    if (plan.cut<T>(kPieceBytes, operands) && plan.give_rows_blocks(operands, room, traits.multiprocessors))
+      return plan;
+    const int64_t most = operands == 1 ? std::min(kPieceBytes, kPieceElements * kBytes) : kPieceBytes;
+    if (!plan.cut<T>(most, operands)) return std::nullopt;
     double least = 0;
     for (int parts = 1; parts <= std::min(kMostParts, plan.pieces); parts *= 2) {
       // While a row's results are written, a quarter of the next one arrives.
@@ -83,6 +83,33 @@ struct RingPlan {
   unsigned threads() const { return static_cast<unsigned>(warps + 1) * 32; }
   /// The first piece of block `part` of a cluster.
   HALO_HOST_DEVICE int first(int part) const { return pieces * part / parts; }
+
+ private:
+  /// Pieces of at most so many bytes of an operand. False where planes are too short for them.
+  template <class T>
+  bool cut(int64_t most, int operands) {
+    constexpr int64_t kBytes = sizeof(T);
+    each = static_cast<int>((positions * kBytes + most - 1) / most);
+    piece = static_cast<int>((positions / each + kWide<T>) / kWide<T> * kWide<T>);
+    pieces = planes * each;
+    by_pieces = FastDivide(static_cast<uint32_t>(each));
+    // A piece begins and ends anywhere within a granule.
+    slot_bytes = operands * static_cast<int>(kBytes * (piece + 3 * kWide<T>));
+    return positions >= (each - 1) * int64_t{piece} + 2 * kWide<T>;
+  }
+  /// A block a row, if a few sets of blocks are not all there are; and if one of them reads while others write, which
+  /// of two operands takes more blocks.
+  bool give_rows_blocks(int operands, int64_t room, int64_t multiprocessors) {
+    constexpr int64_t kSets = 4, kMostPieces = 64;
+    const int64_t side_by_side = (room + kReserved) / (memory(pieces) + kReserved);
+    if (side_by_side <= operands || rows < kSets * side_by_side * multiprocessors || pieces > kMostPieces) return false;
+    const int64_t most = std::clamp<int64_t>(kWarpsAtOnce / side_by_side - 1, 2, kMostWarps);
+    const int64_t turns = (pieces + most - 1) / most;
+    warps = static_cast<int>((pieces + turns - 1) / turns);
+    slots = pieces;
+    clusters = static_cast<unsigned>(rows);
+    return true;
+  }
 };
 
 }  // namespace halo::cuda

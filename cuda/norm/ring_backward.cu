@@ -37,7 +37,7 @@ struct Backward {
     const auto w = static_cast<double>(weight(piece.channel));
     Value parts[3][kParts] = {};
     each_pack_of_piece<kPacks>(
-        piece.run,
+        piece.run, 0,
         [&]<int N>(int64_t, const Pack<T, N>& xs, const Pack<T, N>& gs) {
           const auto x_wide = device::widen(xs), g_wide = device::widen(gs);
 #pragma unroll
@@ -76,7 +76,7 @@ struct Backward {
     if (args.dx == nullptr) return;
     const Value of_g = r.rstd * weight(piece.channel);
     each_pack_of_piece<kPacks>(
-        run,
+        run, packs_into_line(args.dx + run.packs_at),
         [&]<int N>(int64_t at, const Pack<T, N>& xs, const Pack<T, N>& gs) {
           const auto x_wide = device::widen(xs), g_wide = device::widen(gs);
           Pack<Value, N> dx;

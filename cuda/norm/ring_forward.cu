@@ -23,16 +23,18 @@ struct Forward {
   /// The row's first element: sums are of differences to it.
   __device__ Value row(int64_t row) const { return device::to_accumulator(args.x[row * length]); }
 
-  /// A lane's differences are to its own first element, so that what their sums lose is relative to the spread of a few
-  /// neighbours.
+  /// Differences are to an element of the piece, so that what their sums lose is relative to the spread of neighbours:
+  /// to a lane's own first one, or, where sums are good enough for half types, to the piece's.
   template <bool kPacks>
   __device__ __forceinline__ void sum(Value of_row, const RingPiece<T>& piece, double (&sums)[2], const T* x) const {
     constexpr int kParts = 4;
+    constexpr bool kHalf = sizeof(T) == 2;
     const int lane = static_cast<int>(threadIdx.x) % 32, packs = piece.run.packs;
-    const Value shift = lane < packs ? device::to_accumulator(x[piece.run.packs_at + lane * kWide<T>]) : of_row;
+    const Value shift =
+        kHalf || lane < packs ? device::to_accumulator(x[piece.run.packs_at + (kHalf ? 0 : lane * kWide<T>)]) : of_row;
     Value plain[kParts] = {}, squares[kParts] = {};
     each_pack_of_piece<kPacks>(
-        piece.run,
+        piece.run, 0,
         [&]<int N>(int64_t, const Pack<T, N>& pack) {
           const auto wide = device::widen(pack);
 #pragma unroll
@@ -43,16 +45,27 @@ struct Forward {
           }
         },
         x);
-    const double count = (lane < packs ? (packs - lane + 31) / 32 * kWide<T> : 0) + (lane < piece.run.edges ? 1 : 0);
-    const double all = static_cast<double>((plain[0] + plain[1]) + (plain[2] + plain[3]));
+    Value all = (plain[0] + plain[1]) + (plain[2] + plain[3]);
+    Value all_squares = (squares[0] + squares[1]) + (squares[2] + squares[3]);
+    double count = (lane < packs ? (packs - lane + 31) / 32 * kWide<T> : 0) + (lane < piece.run.edges ? 1 : 0);
+    if constexpr (kHalf) {
+#pragma unroll
+      for (int mask = 1; mask < 32; mask *= 2) {
+        all += __shfl_xor_sync(~0u, all, mask);
+        all_squares += __shfl_xor_sync(~0u, all_squares, mask);
+      }
+      count = packs * kWide<T> + piece.run.edges;
+    }
+    const auto plain_sum = static_cast<double>(all);
     const double apart = static_cast<double>(shift) - static_cast<double>(of_row);
-    sums[0] = all + count * apart;
-    sums[1] =
-        static_cast<double>((squares[0] + squares[1]) + (squares[2] + squares[3])) + apart * (2 * all + count * apart);
+    sums[0] = plain_sum + count * apart;
+    sums[1] = static_cast<double>(all_squares) + apart * (2 * plain_sum + count * apart);
+    if constexpr (!kHalf) {
 #pragma unroll
-    for (int mask = 1; mask < 32; mask *= 2) {
+      for (int mask = 1; mask < 32; mask *= 2) {
 #pragma unroll
-      for (double& value : sums) value += __shfl_xor_sync(~0u, value, mask);
+        for (double& value : sums) value += __shfl_xor_sync(~0u, value, mask);
+      }
     }
   }
   __device__ Result result(int64_t number, Value of_row, const double (&totals)[2], bool write) const {
@@ -74,7 +87,7 @@ struct Forward {
     const Value bias = args.bias == nullptr ? Value(0) : device::to_accumulator(args.bias[piece.channel]);
     const Value scale = r.rstd * weight, shift = bias - r.rest * scale;
     each_pack_of_piece<kPacks>(
-        run,
+        run, packs_into_line(args.y + run.packs_at),
         [&]<int N>(int64_t at, const Pack<T, N>& pack) {
           auto wide = device::widen(pack);
 #pragma unroll

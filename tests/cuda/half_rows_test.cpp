@@ -222,6 +222,27 @@ TEST_F(HalfGpu, GroupNormOfPlanes) {
   }
 }
 
+// So many rows of planes that each has a block of its own: begins anywhere, and ends of pieces within packs.
+TEST_F(HalfGpu, GroupNormOfManyRows) {
+  constexpr int64_t kImages = 2140, kFew = 2, kGroups = 3;
+  for (DType dtype : {bfloat16, float16}) {
+    const Tensor x = (rand({kImages, 9, 57, 53}, {.device = Device::cuda()}) * 2.0 + 0.5).to(dtype);
+    const Tensor weight = (rand({9}) + 0.5).to(dtype), bias = randn({9}).to(dtype);
+    const auto norm = [&](const Tensor& of) {
+      const bool there = of.device().is_cuda();
+      const auto place = [&](const Tensor& t) { return there ? t.to(Device::cuda()) : t.to(float32); };
+      return group_norm(of, kGroups, place(weight), place(bias));
+    };
+    const Tensor y = norm(x);
+    for (const int64_t image : {int64_t{0}, kImages / 2, kImages - kFew}) {
+      const auto of = [&](const Tensor& t) { return wide(t.slice(0, image, image + kFew)); };
+      EXPECT_TRUE(near(of(y), norm(of(x)), 1.5 * unit(dtype))) << image;
+      EXPECT_FALSE(near(of(y) * (1 + 4 * unit(dtype)), norm(of(x)), 1.5 * unit(dtype))) << image;
+    }
+    EXPECT_TRUE(same(norm(placed(x, 1)), y)) << name(dtype);
+  }
+}
+
 TEST_F(HalfGpu, TransposesOfTwoBytes) {
   for (const Shape& shape :
        {Shape{3, 130, 66}, Shape{2, 64, 128}, Shape{3, 67, 66}, Shape{5, 66, 67}, Shape{1, 8, 8}}) {
