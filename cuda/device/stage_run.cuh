@@ -13,10 +13,17 @@
 
 namespace halo::cuda::device {
 
-/// Shared memory that RunStage::copy() needs for `count` elements of T.
+inline constexpr int kLine = 128;  ///< bytes: what the second-level cache is read and written by
+
+/// Shared memory for `count` elements of T that lie among the granules there as in memory.
 template <class T>
 HALO_HOST_DEVICE constexpr std::size_t staged_bytes(int64_t count) {
   return (static_cast<std::size_t>(count) * sizeof(T) + 2 * kGranule - 2) / kGranule * kGranule;
+}
+/// The same of RunStage::copy(), among the lines.
+template <class T>
+HALO_HOST_DEVICE constexpr std::size_t copied_bytes(int64_t count) {
+  return staged_bytes<T>(count) + (kLine - kGranule);
 }
 
 /// Copies of runs to shared memory, by the copy engine where there is one, else by the `kThreads` threads of the block,
@@ -35,31 +42,34 @@ class RunStage {
       __syncthreads();  // between the initialisation and its use, as compute-sanitizer wants it
     }
   }
-  /// run[0 ... count - 1] to `shared` (aligned to 16 bytes) by granules of memory, the first with its neighbours (an
-  /// allocation begins at a granule), the last one element by element unless it is whole (an allocation may end within
-  /// it), with zeros after it. Returns where run[0] will be after wait().
+  /// run[0 ... count - 1] to `shared` (aligned to a line; copied_bytes() of it), where it lies among the lines as in
+  /// memory: the copy engine would read most lines twice. By granules of memory, the first and the last one with their
+  /// neighbours: an allocation begins at a granule, and `behind` elements of it follow the run. Where these are too few
+  /// the last one comes element by element, with zeros after it. Returns where run[0] will be after wait().
   template <class T>
-  __device__ __forceinline__ const T* copy(unsigned char* shared, const T* run, int count) {
+  __device__ __forceinline__ const T* copy(unsigned char* shared, const T* run, int count, int64_t behind) {
     constexpr int kElements = kGranule / static_cast<int>(sizeof(T));
     const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(run) % kGranule) / static_cast<int>(sizeof(T));
     const T* const from = run - lead;
-    T* const to = reinterpret_cast<T*>(shared);
-    const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-    const int end = lead + count, thread = static_cast<int>(threadIdx.x);
+    T* const to = reinterpret_cast<T*>(shared + reinterpret_cast<uintptr_t>(from) % kLine);
+    const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    const int thread = static_cast<int>(threadIdx.x), last = (kElements - (lead + count) % kElements) % kElements;
+    const int end = lead + count, granules = end / kElements + (last > 0 && last <= behind ? 1 : 0);
     if constexpr (kBulk) {
       if (thread == 0) {
-        const auto bytes = static_cast<uint32_t>(end / kElements * kGranule);
+        const auto bytes = static_cast<uint32_t>(granules * kGranule);
         barrier_expect(barrier_, bytes);
         if (bytes > 0) copy_bulk(address, from, bytes, barrier_);
       }
     } else {
 #pragma unroll 4
-      for (int at = thread * kElements; at + kElements <= end; at += kThreads * kElements) {
+      for (int at = thread * kElements; at < granules * kElements; at += kThreads * kElements) {
         copy_async_16(address + at * static_cast<int>(sizeof(T)), from + at, kGranule);
       }
     }
-    if (const int at = end / kElements * kElements + thread; thread < kElements && end % kElements != 0) {
-      to[at] = at >= lead && at < end ? from[at] : T{};
+    if (last > behind) {
+      const int at = granules * kElements + thread;
+      if (thread < kElements) to[at] = at >= lead && at < end ? from[at] : T{};
     }
     return to + lead;
   }
@@ -101,7 +111,9 @@ __device__ __forceinline__ void store_run(const Value* staged, T* run, int count
   const int thread = static_cast<int>(threadIdx.x);
   const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(run) % kGranule / sizeof(T));
   const int head = lead == 0 ? 0 : min(kSize - lead, count), packs = (count - head) / kSize;
-  for (int i = thread; i < packs; i += kThreads) {
+  // Whole lines of memory to a warp at a time.
+  const int first = thread - static_cast<int>(reinterpret_cast<uintptr_t>(run + head) % kLine / kGranule);
+  for (int i = first < 0 ? first + kThreads : first; i < packs; i += kThreads) {
     reinterpret_cast<Pack<T, kSize>*>(run + head)[i] =
         rounded(reinterpret_cast<const Pack<Value, kSize>*>(staged + head)[i]);
   }

@@ -30,12 +30,13 @@ struct MaximumTile {
   const uint8_t* offsets;
 
   struct Places {
-    int image, g, offsets, end;
+    int image, g, offsets, barrier, end;
     Places(const PoolPlanes& p, const BackwardTiling& t) {
       SharedPieces pieces;
       image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p)) * (sizeof(Image) / sizeof(T))));
-      g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
-      offsets = pieces.take(static_cast<int64_t>(device::staged_bytes<uint8_t>(t.outputs(p))));
+      g = pieces.take(static_cast<int64_t>(device::copied_bytes<T>(t.outputs(p))), device::kLine);
+      offsets = pieces.take(static_cast<int64_t>(device::copied_bytes<uint8_t>(t.outputs(p))), device::kLine);
+      barrier = pieces.take(sizeof(uint64_t));
       end = pieces.end();
     }
   };
@@ -43,10 +44,10 @@ struct MaximumTile {
   __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
                        const Places& places, Image* image) const {
     const int down = t.reach, across = reach_of(p.width), thread = static_cast<int>(threadIdx.x);
-    __shared__ uint64_t barrier;
-    device::RunStage<kThreads> stage(barrier, 2);
-    const T* const up = stage.copy(shared + places.g, g + tile.begin(p), tile.count(p));
-    const uint8_t* const taps = stage.copy(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
+    device::RunStage<kThreads> stage(*reinterpret_cast<uint64_t*>(shared + places.barrier), 2);
+    const T* const up = stage.copy(shared + places.g, g + tile.begin(p), tile.count(p), tile.behind(p));
+    const uint8_t* const taps =
+        stage.copy(shared + places.offsets, offsets + tile.begin(p), tile.count(p), tile.behind(p));
     for (int at = thread * 16; at < places.g; at += kThreads * 16) {
       *reinterpret_cast<int4*>(shared + places.image + at) = int4{0, 0, 0, 0};
     }
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(F::kThreads)
     tile_backward_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ BackwardTiling t,
                          const __grid_constant__ F f, const __grid_constant__ typename F::Places places,
                          typename F::Element* x) {
-  extern __shared__ __align__(16) unsigned char shared[];
+  extern __shared__ __align__(device::kLine) unsigned char shared[];
   const BackwardTile tile(p, t);
   typename F::Element* const run = x + tile.first_plane * p.inputs() + int64_t{tile.top} * p.width.input;
   auto* const image = device::staged_place<typename F::Image>(shared + places.image, run);

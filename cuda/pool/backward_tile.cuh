@@ -59,8 +59,8 @@ struct BackwardTiling {
 /// Shared memory, taken piece by piece.
 class SharedPieces {
  public:
-  int take(int64_t bytes) {
-    const int64_t at = end_;
+  int take(int64_t bytes, int64_t aligned = 16) {
+    const int64_t at = (end_ + aligned - 1) / aligned * aligned;
     end_ = std::min((at + bytes + 15) / 16 * 16, kMost);
     return static_cast<int>(at);
   }
@@ -87,11 +87,12 @@ struct BackwardTile {
     first_window = whole ? 0 : max(cell - t.reach + 1, 0);
     window_rows = whole ? p.height.output : max(min(cell + t.cells, p.height.output) - first_window, 0);
   }
-  /// Its first window, counted over all, and how many there are.
+  /// Its first window, counted over all, how many there are, and how many behind them.
   __device__ int64_t begin(const PoolPlanes& p) const {
     return first_plane * p.outputs() + first_window * p.width.output;
   }
   __device__ int count(const PoolPlanes& p) const { return planes * window_rows * p.width.output; }
+  __device__ int64_t behind(const PoolPlanes& p) const { return p.planes * p.outputs() - begin(p) - count(p); }
 };
 
 }  // namespace halo::cuda

@@ -39,14 +39,16 @@ struct CellTile {
   }
 
   struct Places {
-    int image, g, offsets, shares, end;
+    int image, g, offsets, shares, barrier, end;
     Places(const PoolPlanes& p, const BackwardTiling& t) {
       SharedPieces pieces;
       image = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.inputs(p))));
-      g = pieces.take(static_cast<int64_t>(device::staged_bytes<T>(t.outputs(p))));
-      // With what is read, though not used, of the window behind the last one.
-      offsets = pieces.take(kMaximum ? static_cast<int64_t>(device::staged_bytes<uint8_t>(t.outputs(p) + 1)) : 0);
+      // With what is read, though not used, of the windows before the first and behind the last one.
+      g = pieces.take(static_cast<int64_t>(device::copied_bytes<T>(t.outputs(p))), device::kLine);
+      offsets = pieces.take(kMaximum ? static_cast<int64_t>(device::copied_bytes<uint8_t>(t.outputs(p) + 1)) : 0,
+                            device::kLine);
       shares = pieces.take(kMaximum ? 0 : static_cast<int64_t>(sizeof(Value)) * t.window_rows);
+      barrier = pieces.take(sizeof(uint64_t));
       end = pieces.end();
     }
   };
@@ -61,13 +63,12 @@ struct CellTile {
   __device__ void fill(const PoolPlanes& p, const BackwardTiling& t, const BackwardTile& tile, unsigned char* shared,
                        const Places& places, Image* image) const {
     const int thread = static_cast<int>(threadIdx.x);
-    __shared__ uint64_t barrier;
-    device::RunStage<kThreads> stage(barrier, kMaximum ? 2 : 1);
-    const T* const up = stage.copy(shared + places.g, g + tile.begin(p), tile.count(p));
+    device::RunStage<kThreads> stage(*reinterpret_cast<uint64_t*>(shared + places.barrier), kMaximum ? 2 : 1);
+    const T* const up = stage.copy(shared + places.g, g + tile.begin(p), tile.count(p), tile.behind(p));
     const uint8_t* taps = nullptr;
     auto* const row_shares = reinterpret_cast<Value*>(shared + places.shares);
     if constexpr (kMaximum) {
-      taps = stage.copy(shared + places.offsets, offsets + tile.begin(p), tile.count(p));
+      taps = stage.copy(shared + places.offsets, offsets + tile.begin(p), tile.count(p), tile.behind(p));
     } else {
 #pragma unroll 1
       for (int i = thread; i < tile.window_rows; i += kThreads) {

@@ -168,10 +168,10 @@ template <int kTaps, int kStride, class T, class F>
 __global__ void __launch_bounds__(kThreads)
     tile_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ ForwardTiling t, const T* x,
                 const __grid_constant__ F f) {
-  extern __shared__ __align__(16) unsigned char staged[];
-  int64_t first_plane = blockIdx.x;
-  const int first_row = static_cast<int>(t.row_tiles.split(first_plane)) * t.rows;
-  first_plane *= t.planes;
+  extern __shared__ __align__(device::kLine) unsigned char staged[];
+  uint32_t down;
+  const int64_t first_plane = int64_t{t.by_row_tiles.divide(blockIdx.x, down)} * t.planes;
+  const int first_row = static_cast<int>(down) * t.rows;
   const int planes = static_cast<int>(min(int64_t{t.planes}, p.planes - first_plane));
   const int end_row = min(first_row + t.rows, p.height.output);
   const int top = max(p.height.start(first_row), 0);
@@ -179,9 +179,10 @@ __global__ void __launch_bounds__(kThreads)
   const int count = (planes - 1) * p.inputs() + max(bottom - top, 0) * p.width.input;
   __shared__ uint64_t barrier;
   device::RunStage<kThreads> stage(barrier, 1);
-  const T* const in = stage.copy(staged, x + first_plane * p.inputs() + top * p.width.input, count);
+  const int64_t begin = first_plane * p.inputs() + top * p.width.input;
+  const T* const in = stage.copy(staged, x + begin, count, p.planes * p.inputs() - begin - count);
   const int64_t begin_output = first_plane * p.outputs() + first_row * p.width.output;
-  const F image = f.image(staged + device::staged_bytes<T>(t.staged), begin_output, t.outputs);
+  const F image = f.image(staged + device::copied_bytes<T>(t.staged), begin_output, t.outputs);
   stage.wait();
   // Columns whose windows are whole first, so that their warps take no time for the others.
   const int wholes = planes * t.groups * t.whole, first_other = (wholes + 31) / 32 * 32;
@@ -215,13 +216,14 @@ __global__ void __launch_bounds__(kThreads)
         constexpr int kKept = kTaps > kStride ? kTaps - kStride : 0;
         typename F::Row rows[kTaps];
         const T* at = from + p.height.start(inside) * p.width.input + left;
+        int to = out + inside * p.width.output;
 #pragma unroll
         for (int r = 0; r < kKept; ++r, at += p.width.input) rows[r] = F::template row<kTaps>(at);
 #pragma unroll 3
-        for (int row = inside; row < inside_end; ++row) {
+        for (int row = inside; row < inside_end; ++row, to += p.width.output) {
 #pragma unroll
           for (int r = kKept; r < kTaps; ++r, at += p.width.input) rows[r] = F::template row<kTaps>(at);
-          image.write(p, p.height.start(row), left, rows, out + row * p.width.output);
+          image.write(p, p.height.start(row), left, rows, to);
 #pragma unroll
           for (int r = 0; r < kKept; ++r) rows[r] = rows[r + kStride];
         }
@@ -314,7 +316,7 @@ bool by_tiles(const char* name, const PoolProblem& problem, const Tensor& x, con
   const DeviceScope scope(x.device());
   const auto run = [&]<int kTaps, int kStride>(std::integer_sequence<int, kTaps, kStride>) {
     launch(name, tile_kernel<kTaps, kStride, T, F>, static_cast<unsigned>(tiling.blocks), kThreads,
-           device::staged_bytes<T>(tiling.staged) + F::image_bytes(tiling.outputs), scope.stream(), *planes, tiling,
+           device::copied_bytes<T>(tiling.staged) + F::image_bytes(tiling.outputs), scope.stream(), *planes, tiling,
            x.data<T>(), f);
   };
   if (are(2)) {

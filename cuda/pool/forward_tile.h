@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "../device/divide.h"
 #include "../device/fast_divide.h"
 #include "plane.h"
 
@@ -12,15 +11,14 @@ namespace halo::cuda {
 
 /// How blocks cut planes: so many rows of outputs, of one plane unless it fits whole.
 struct ForwardTiling {
-  static constexpr int kThreads = 256;
-  static constexpr int64_t kBytes = 24 * 1024, kMostBytes = 96 * 1024;
+  static constexpr int kThreads = 64;
+  static constexpr int64_t kBytes = 12 * 1024, kMostBytes = 96 * 1024;
   int planes = 1, rows;
   int groups, each;         ///< a thread has up to `each` rows of a column, of which there are so many groups
   int first_whole, whole;   ///< columns of outputs whose windows lie inside, where threads march down these
   int each_other;           ///< rows of a thread of another column
   int64_t staged, outputs;  ///< inputs and outputs of a tile, at most
-  FastDivide by_whole, by_others, by_groups, by_other_groups;
-  Divide row_tiles;
+  FastDivide by_whole, by_others, by_groups, by_other_groups, by_row_tiles;
   int64_t blocks;
 
   ForwardTiling(const PoolPlanes& p, int64_t element, bool march) {
@@ -33,9 +31,8 @@ struct ForwardTiling {
       if (planes > 1) staged = int64_t{planes} * p.inputs();
     }
     outputs = int64_t{planes} * rows * p.width.output;
-    // One round of the threads or two: finding a place costs divisions.
-    const int64_t across = int64_t{planes} * p.width.output, threads = across <= kThreads / 2 ? kThreads : 2 * kThreads;
-    groups = static_cast<int>(std::clamp<int64_t>(threads / across, 1, rows));
+    // One round of the threads: finding a place costs divisions.
+    groups = static_cast<int>(std::clamp<int64_t>(kThreads / (int64_t{planes} * p.width.output), 1, rows));
     each = (rows + groups - 1) / groups;
     groups = (rows + each - 1) / each;
     const PoolPlaneAxis& b = p.width;
@@ -49,7 +46,7 @@ struct ForwardTiling {
     by_other_groups = FastDivide(static_cast<uint32_t>(whole > 0 ? rows : groups));
     const int64_t down = (a.output + rows - 1) / rows;
     blocks = (p.planes + planes - 1) / planes * down;
-    row_tiles = Divide(down, blocks);
+    by_row_tiles = FastDivide(static_cast<uint32_t>(down));
   }
   bool serves(int64_t element) const {
     return (staged + outputs) * element + outputs <= kMostBytes && blocks <= INT32_MAX;

@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "../device/divide.h"
-
 namespace halo::cuda {
 
 struct PoolPlaneAxis {
@@ -27,7 +25,6 @@ struct PoolPlaneAxis {
 /// `planes` planes, one behind the other.
 struct PoolPlanes {
   PoolPlaneAxis height, width;
-  Divide by_height, by_width;  ///< of outputs, counted over all planes
   int64_t planes;
   bool count_include_pad;
   int divisor_override;
@@ -49,13 +46,7 @@ struct PoolPlanes {
                            static_cast<int>(a.kernel),         static_cast<int>(a.stride),
                            static_cast<int>(a.padding_before), static_cast<int>(a.padding_after)};
     };
-    const int64_t outputs = p.planes() * p.output_positions();
-    return PoolPlanes{axis(p.axes[1]),
-                      axis(p.axes[2]),
-                      Divide(p.axes[1].output, outputs),
-                      Divide(p.axes[2].output, outputs),
-                      p.planes() * depth.input,
-                      p.count_include_pad,
+    return PoolPlanes{axis(p.axes[1]), axis(p.axes[2]), p.planes() * depth.input, p.count_include_pad,
                       static_cast<int>(p.divisor_override)};
   }
 
