@@ -38,8 +38,11 @@ struct DenseTraits {
   // The block's registers are those of its launch, 65536 / kThreads a thread rounded down to 8; setmaxnreg deals them
   // out.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
-  static constexpr int kProducerRegisters = 32;
-  static constexpr int kStorerRegisters = 64;
+  // What is spilled comes from the second-level cache, since shared memory leaves the first nothing: with these shares
+  // of registers no loop that multiplies spills, and in float32 none that stores.
+  static constexpr bool kTight = WindowTaps > 0 || (Storers && Products == 3 && Columns >= 128);
+  static constexpr int kProducerRegisters = kTight ? 24 : 32;
+  static constexpr int kStorerRegisters = !kTight ? 64 : WindowTaps > 0 ? 56 : 88;
   static constexpr int kHelperRegisters = kProducerRegisters + (Storers ? kStorerRegisters : 0);
   static constexpr int kConsumerRegisters = (kThreads / 128 * kLaunchRegisters - kHelperRegisters) / Warpgroups / 8 * 8;
   static_assert(Products == 1 || Products == 3);

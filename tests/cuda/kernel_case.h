@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 namespace halo::cuda::conv {
 
 /// Device memory inside a larger, NaN-filled allocation, from its element `shift` on.
@@ -32,6 +34,15 @@ class Device {
     std::vector<T> result(count_);
     check(cudaMemcpy(result.data(), get(), count_ * sizeof(T), cudaMemcpyDeviceToHost), "test");
     return result;
+  }
+  /// Nothing was written before the first element or behind the last.
+  bool alone() const {
+    std::vector<unsigned char> all((count_ + shift_) * sizeof(T) + 256);
+    check(cudaMemcpy(all.data(), data_, all.size(), cudaMemcpyDeviceToHost), "test");
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(shift_ * sizeof(T));
+    const auto kept = [](unsigned char byte) { return byte == 0xFF; };
+    return std::all_of(all.begin(), first, kept) &&
+           std::all_of(first + static_cast<std::ptrdiff_t>(count_ * sizeof(T)), all.end(), kept);
   }
 
  private:
@@ -68,6 +79,7 @@ std::vector<T> run_with(const Case& c, std::size_t workspace_bytes, const F& sta
                                               : operands.w) = result.get();
   start(operands);
   check(cudaDeviceSynchronize(), "test");
+  EXPECT_TRUE(result.alone()) << c.problem.str();
   return result.host();
 }
 
