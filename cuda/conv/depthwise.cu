@@ -85,15 +85,17 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 }
 
 /// Seen on an H200: nearly nine tenths of the copy bandwidth, or 14 TFLOP/s where the kernel has many taps, or the
-/// copies of short rows one by one.
+/// copies of short rows one by one, or blocks that begin and end with a row or two, as channel multipliers make them.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   const bool weight = config.pass == ConvPass::BackwardWeight;
   const double width = static_cast<double>(problem.kernel[2]);
   const auto rows =
       static_cast<double>(std::max(problem.x_numel() / problem.input[2], problem.y_numel() / problem.output[2]));
   const double row_copies = rows * (weight ? 130e-9 + 10e-9 * width : 50e-9 + 10e-9 * width);
+  const double blocks =
+      weight ? 0 : march_geometry(problem, config.pass, static_cast<int>(size_of(config.dtype))).tiles * 2.2e-6;
   return (weight ? 6e-3 : 3e-3) + std::max({problem.bytes(size_of(config.dtype)) / 3.7e9, problem.flops() / 14e9,
-                                            march_shape(problem).march > 1 ? row_copies : 0.0});
+                                            march_shape(problem).march > 1 ? row_copies : 0.0, blocks});
 }
 
 template <class T>

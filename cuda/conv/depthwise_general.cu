@@ -5,6 +5,7 @@
 // Forward and backward_input: a thread owns kColumns results of one row. backward_weight: a block owns one channel,
 // kTapGroup taps and a share of the rows, and sums in float64.
 #include <algorithm>
+#include <cmath>
 
 #include "../device/activation.cuh"
 #include "../device/fast_divide.h"
@@ -273,10 +274,20 @@ std::size_t workspace_bytes(const ConvProblem& p, const ConvConfig& config) {
   return partial_bytes(p, weight_splits(p));
 }
 
-/// Seen on an H200.
+/// Seen on an H200, in both types: instructions a result and a product, rows of taps that miss a stride left out; or of
+/// weights, for each group of taps of a position.
 double predict_ms(const ConvProblem& p, const ConvConfig& config) {
-  const double flops_per_ms = config.pass == ConvPass::Forward ? 2e9 : 1e9;
-  return 6e-3 + std::max(p.bytes(size_of(config.dtype)) / 1e9, p.flops() / flops_per_ms);
+  const auto x = static_cast<double>(p.x_numel()), y = static_cast<double>(p.y_numel());
+  const auto taps = static_cast<double>(p.taps());
+  const auto skipped = static_cast<double>(p.stride[0] * p.stride[1]);
+  switch (config.pass) {
+    case ConvPass::Forward: return 6e-3 + y * (3.6e-9 + taps * 0.8e-9);
+    case ConvPass::BackwardInput:
+      return 6e-3 + x * (3.6e-9 + taps / skipped * static_cast<double>(p.out_channels_per_group()) * 1.25e-9);
+    case ConvPass::BackwardWeight: break;
+  }
+  const bool strided = p.stride[0] * p.stride[1] * p.stride[2] > 1;
+  return 6e-3 + y * std::ceil(taps / kTapGroup) * (strided ? 33e-9 : 21e-9);
 }
 
 template <class T, class Index>

@@ -84,30 +84,35 @@ double predict(const ConvProblem& problem, const Plan& plan, int size) {
   constexpr double kBytesPerMs = 3.6e9, kStagedPerMs = 3e9, kProduct = 1.6, kFillClocks = 500;
   const GroupProblem& p = plan.problem;
   const int row_tiles = positions(plan.packs, static_cast<std::size_t>(size)) / 16;
-  const double unit = (plan.packs ? 32 : 64) + kProduct *
-                                                   (plan.split  ? 6
-                                                    : size == 4 ? 2
-                                                                : 1) *
-                                                   row_tiles * plan.column_tiles;
+  const bool one = problem.taps() == 1, few_warps = plan.column_tiles == 8;
+  // Packs of half types that several taps read come from the second-level cache each time.
+  const double loads = !plan.packs ? 64 : size == 4 || one ? 32 : few_warps ? 240 : 160;
+  const double unit = loads + kProduct * (plan.split ? 6 : size == 4 ? 2 : 1) * row_tiles * plan.column_tiles;
   const double units =
       static_cast<double>(plan.items) * plan.column_blocks * plan.chunks * static_cast<double>(problem.taps());
   const double bytes = problem.bytes(static_cast<std::size_t>(size)) / kBytesPerMs;
   const double results = p.phases[2] > 1 ? static_cast<double>(p.result_rows.elements) * size / kStagedPerMs : 0;
   // As seen: half types by single elements where rows have any alignment, above all with many taps; one TF32 product.
   const bool ragged = size == 2 && plan.own < positions(plan.packs, 2), one_product = size == 4 && !plan.split;
-  // One tap reads nothing again. Of few channels not: there its bits are those of operands that begin anywhere.
-  const bool one_tap = plan.packs && problem.taps() == 1 && !small_groups::few_channels(problem);
-  const double pieces = one_tap                            ? 1.4
-                        : ragged                           ? (plan.most_units > 40 ? 2.0 : 1.5)
-                        : one_product                      ? (p.phases[2] > 1 ? 0.95 : 1.1)
-                        : plan.split && problem.taps() > 1 ? 1.2
-                                                           : 1.0;
+  // One tap reads nothing again. Of few channels, packs or not: there its bits are those of operands that begin
+  // anywhere.
+  const bool few = small_groups::few_channels(problem);
+  const bool one_tap = one && (few ? p.result_channels < p.source_channels : plan.packs);
+  const bool again = !one && (plan.split || (size == 2 && !plan.packs));
+  const double pieces = one_tap       ? 1.4
+                        : ragged      ? (plan.most_units > 40 ? 2.0 : 1.5)
+                        : one_product ? (p.phases[2] > 1 ? 0.95 : 1.1)
+                        : again       ? 1.2
+                                      : 1.0;
   const double busy = std::min<double>(small_groups::device_limits().multiprocessors,
                                        static_cast<double>(plan.blocks) * plan.rows_of_blocks);
   const double weights =
       kFillClocks * plan.most_units * plan.column_tiles * plan.column_groups * (size == 4 ? 4 : 1) / plan.warps;
+  // Loads that no tap repeats are hidden by other warps, of which there are too few with many sums in registers.
+  const double products = units * unit / busy / kClocksPerMs;
+  const bool in_turn = one && !few && !plan.packs && few_warps;
   return (one_tap ? 8e-3 : 4e-3) + weights / kClocksPerMs +
-         pieces * std::hypot(bytes, units * unit / busy / kClocksPerMs) + results;
+         pieces * (in_turn ? bytes + products : std::hypot(bytes, products)) + results;
 }
 
 /// Passes over shared memory of a load of eight rows of x at every eighth position, in all cases of where rows begin.
