@@ -28,8 +28,9 @@ template <class...>
 struct TapsList {};
 
 /// Kernels that are compiled; all others go to depthwise_general.cu.
-using CompiledTaps = TapsList<Taps<1, 1, 2>, Taps<1, 1, 3>, Taps<1, 1, 4>, Taps<1, 1, 5>, Taps<1, 1, 7>, Taps<3, 1, 1>,
-                              Taps<3, 1, 3>, Taps<3, 1, 5>, Taps<3, 1, 7>, Taps<5, 1, 5>, Taps<7, 1, 7>, Taps<3, 3, 3>>;
+using CompiledTaps =
+    TapsList<Taps<1, 1, 2>, Taps<1, 1, 3>, Taps<1, 1, 4>, Taps<1, 1, 5>, Taps<1, 1, 7>, Taps<3, 1, 1>, Taps<3, 1, 3>,
+             Taps<3, 1, 5>, Taps<3, 1, 7>, Taps<5, 1, 1>, Taps<5, 1, 5>, Taps<7, 1, 1>, Taps<7, 1, 7>, Taps<3, 3, 3>>;
 
 /// Those of forward and backward_input: half types with several rows of taps have depthwise_half.cu.
 template <class T>

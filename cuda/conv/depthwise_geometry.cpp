@@ -113,6 +113,15 @@ MarchShape march_shape(const ConvProblem& p) {
   return {1, 1, width};
 }
 
+ConvProblem depth_as_height(const ConvProblem& p) {
+  if (p.kernel[0] == 1 || !passes_through(p, 1) || !passes_through(p, 2)) return p;
+  ConvProblem flat = p;
+  for (auto* of : {&flat.input, &flat.output}) *of = {1, (*of)[0], (*of)[1] * (*of)[2]};
+  for (auto* of : {&flat.kernel, &flat.stride, &flat.dilation}) std::swap((*of)[0], (*of)[1]);
+  for (auto* of : {&flat.padding_before, &flat.padding_after}) std::swap((*of)[0], (*of)[1]);
+  return flat;
+}
+
 bool march_fits(const ConvProblem& p) {
   for (std::size_t axis = 0; axis < 3; ++axis) {
     if (std::max(p.input[axis], p.output[axis]) >= kLargest) return false;

@@ -120,6 +120,9 @@ bool with_march(int march, F&& f) {
   }
 }
 
+/// Where only the depth has taps, the same convolution of images whose rows are whole planes: taps of the height.
+ConvProblem depth_as_height(const ConvProblem& problem);
+
 /// Every extent fits the 31-bit arithmetic of the kernels.
 bool march_fits(const ConvProblem& problem);
 

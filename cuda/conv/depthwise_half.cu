@@ -2,7 +2,8 @@
 //
 // Limits: groups = in_channels, any channel multiplier (backward_input: 1); stride and dilation 1 on every axis with
 // more than one tap; at most 8 taps along the width; bfloat16, float16; extents below 2^30, fewer than 2^31 blocks.
-// Forward and backward_input: 3, 5 or 7 taps along the height, 1 along the depth, any padding, width and alignment.
+// Forward and backward_input: 3, 5 or 7 taps along the height, 1 along the depth (or the other way round and 1 along
+// the width), any padding, width and alignment.
 // backward_weight: one row of taps (depthwise_rows.cu has several), even widths of x and y, operands aligned to 4
 // bytes, at least 8 rows (or one of at least 4096 columns).
 #include <algorithm>
@@ -19,7 +20,8 @@ namespace {
 
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) {
+bool supports(const ConvProblem& given, const ConvConfig& config) {
+  const ConvProblem problem = depth_as_height(given);
   if (!is_half(config.dtype) || !problem.is_depthwise() || !march_fits(problem) || problem.kernel[0] > 1) return false;
   const MarchShape shape = march_shape(problem);
   if (shape.width > kMostBandWidth || problem.x_numel() == 0 || problem.y_numel() == 0) return false;
@@ -41,7 +43,8 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
 
 /// Seen on an H200: nine tenths of the copy bandwidth. Short rows and small planes fill only part of what a warp
 /// computes at once: 16 rows of kBandColumns results.
-double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
+double predict_ms(const ConvProblem& given, const ConvConfig& config) {
+  const ConvProblem problem = depth_as_height(given);
   const double bytes = problem.bytes(size_of(config.dtype)) / 3.8e9;
   if (config.pass == ConvPass::BackwardWeight) return 6e-3 + bytes;
   const auto blocks = [](int64_t extent, int64_t of) { return static_cast<double>((extent + of - 1) / of); };
@@ -52,7 +55,8 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
 }
 
 template <class T>
-void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+void run_as(const ConvProblem& given, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  const ConvProblem problem = depth_as_height(given);
   if (config.pass == ConvPass::BackwardWeight) {
     const HalfWeightGeometry geometry = half_weight_geometry(problem, config.alignment);
     launch_half_weight(HalfWeightParams<T>(problem, operands, geometry, geometry.splits), stream);

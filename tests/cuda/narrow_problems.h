@@ -106,6 +106,11 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({2, 9, 21, 144}, 16, 1, {1, 2}, {.stride = {2, 2}}),
       problem({2, 37, 47, 331}, 13, 1, {3, 3}, {.stride = {5, 5}, .padding = {4, 7}, .dilation = {2, 2}}),
       problem({2, 20, 6, 31, 678}, 9, 1, {2, 3, 3}, {.stride = {2, 5, 5}, .padding = {0, 1, 1}, .dilation = {1, 2, 2}}),
+      // Columns of taps, along the height or the depth alone.
+      problem({2, 4, 33, 70}, 4, 4, {7, 1}, {.padding = {3, 0}}),
+      problem({2, 3, 40, 131}, 3, 3, {5, 1}, {.padding = {1, 0}}),
+      problem({2, 6, 9, 13, 22}, 6, 6, {3, 1, 1}, {.padding = {1, 0, 0}}),
+      problem({2, 3, 21, 6, 17}, 6, 3, {5, 1, 1}, {.padding = {0, 0, 0}}),
       // Rows in a ring: several blocks and pieces a slice; several tiles of odd rows; nine taps.
       problem({2, 2, 301, 37}, 2, 2, {3, 3}, {.padding = {1, 1}}),
       problem({2, 2, 9, 2051}, 2, 2, {5, 7}, {.padding = {2, 3}}),
