@@ -1,14 +1,16 @@
 // The dense engine: forward and backward_input on Hopper's tensor cores, float32-accurate or TF32.
 //
-// Limits: float32 storage, compute capability 9.0, any extents, strides, paddings and dilations whose spatial planes
-// stay below 2^31 positions and whose halo tile fits shared memory; any groups, though groups of fewer than 8 channels
-// waste most of the tensor core; at most 16 separate phases of a strided backward_input. Otherwise another kernel runs.
+// Limits: float32 or half types (without the activations that take a second look at results), compute capability 9.0,
+// any extents, strides, paddings and dilations whose spatial planes stay below 2^31 positions and whose halo tile fits
+// shared memory; any groups, though groups of fewer than 8 channels waste most of the tensor core; at most 16 separate
+// phases of a strided backward_input. Otherwise another kernel runs.
 #include "../launch.h"
 #include "../runtime/tensor_map.h"
 #include "../runtime/traits.h"
 #include "algorithms.h"
 #include "dense_launch.h"
 #include "plan_key.h"
+#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace {
@@ -22,7 +24,26 @@ std::shared_ptr<const std::optional<DensePlan>> plan_for(const ConvProblem& prob
   return kept_plan<make_plan>(problem, config);
 }
 
-bool supports(const ConvProblem& problem, const ConvConfig& config) { return plan_for(problem, config)->has_value(); }
+/// Whether the epilogue's max(x, slope * x) cannot express the activation.
+bool is_smooth(const Activation& activation) {
+  switch (activation.kind) {
+    case ActivationKind::None:
+    case ActivationKind::Relu: return false;
+    case ActivationKind::LeakyRelu: return !(activation.slope <= 1);
+    default: return true;
+  }
+}
+
+/// Float32 in three products; else, as half types are exact in TF32, one.
+bool is_accurate(const ConvConfig& config) {
+  return config.dtype == DType::Float32 && config.precision == Precision::Float32;
+}
+
+/// What a smooth activation looks at again must not have been rounded to a half type.
+bool supports(const ConvProblem& problem, const ConvConfig& config) {
+  if (is_half(config.dtype) && config.pass == ConvPass::Forward && is_smooth(config.activation)) return false;
+  return plan_for(problem, config)->has_value();
+}
 
 std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config) {
   return plan_for(problem, config)->value().workspace_bytes;
@@ -33,22 +54,14 @@ std::size_t prepared_bytes(const ConvProblem& problem, const ConvConfig& config)
 }
 
 void prepare(const ConvProblem& problem, const ConvConfig& config, const void* w, void* prepared, cudaStream_t stream) {
-  prepare_dense(plan_for(problem, config)->value(), static_cast<const float*>(w),
-                config.precision == Precision::Float32, static_cast<float*>(prepared), stream);
+  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T>) {
+    prepare_dense(plan_for(problem, config)->value(), static_cast<const T*>(w), is_accurate(config),
+                  static_cast<float*>(prepared), stream);
+  });
 }
 
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   return plan_for(problem, config)->value().predicted_ms;
-}
-
-/// Whether the epilogue's max(x, slope * x) cannot express the activation.
-bool is_smooth(const Activation& activation) {
-  switch (activation.kind) {
-    case ActivationKind::None:
-    case ActivationKind::Relu: return false;
-    case ActivationKind::LeakyRelu: return !(activation.slope <= 1);
-    default: return true;
-  }
 }
 
 float negative_slope(const Activation& activation) {
@@ -76,18 +89,39 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
 
 }  // namespace
 
-void run_dense(const DensePlan& plan, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const bool accurate = config.precision == Precision::Float32;
+namespace {
+
+/// The kernels of T for the plan's compiled shape. Half types are exact in TF32.
+template <class T>
+auto multiply_of(DenseShapes shapes, bool accurate) {
+  if constexpr (sizeof(T) == 2) {
+    return shapes == DenseShapes::Narrow ? multiply_dense<T, 1, DenseShapes::Narrow>
+                                         : multiply_dense<T, 1, DenseShapes::Wide>;
+  } else {
+    switch (shapes) {
+      case DenseShapes::Narrow:
+        return accurate ? multiply_dense<T, 3, DenseShapes::Narrow> : multiply_dense<T, 1, DenseShapes::Narrow>;
+      case DenseShapes::Wide:
+        return accurate ? multiply_dense<T, 3, DenseShapes::Wide> : multiply_dense<T, 1, DenseShapes::Wide>;
+      default:
+        return accurate ? multiply_dense<T, 3, DenseShapes::Storers> : multiply_dense<T, 1, DenseShapes::Storers>;
+    }
+  }
+}
+
+template <class T>
+void run_as(const DensePlan& plan, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  const bool accurate = is_accurate(config);
   const bool split = plan.splits > 1;
-  const auto* weights = static_cast<const float*>(operands.w);
-  const auto* bias = plan.forward && config.bias ? static_cast<const float*>(operands.bias) : nullptr;
+  const auto* weights = static_cast<const T*>(operands.w);
+  const void* bias = plan.forward && config.bias ? operands.bias : nullptr;
   const Activation activation = plan.forward ? config.activation : Activation{};
   auto* workspace = static_cast<std::byte*>(operands.workspace);
   auto* partial = reinterpret_cast<float*>(workspace + plan.weight_bytes);
-  auto* target = static_cast<float*>(plan.forward ? operands.y : operands.x);
+  void* const target = plan.forward ? operands.y : operands.x;
 
   DenseParams params = plan.params;
-  params.source = static_cast<const float*>(plan.forward ? operands.x : operands.y);
+  params.source = plan.forward ? operands.x : operands.y;
   params.weights = static_cast<const float*>(operands.prepared != nullptr ? operands.prepared : operands.workspace);
   params.bias = split ? nullptr : bias;
   params.target = split ? partial : target;
@@ -95,11 +129,11 @@ void run_dense(const DensePlan& plan, const ConvConfig& config, const Operands& 
   params.negative_slope = negative_slope(params.activation);
   params.smooth = is_smooth(params.activation);
   params.finish = !split;
-  const PlainSum plain{Sizes(plan.problem), params.source, weights, plan.forward};
+  const PlainSumOf<T> plain{Sizes(plan.problem), static_cast<const T*>(params.source), weights, plan.forward};
 
   if (plan.clear_target) {
     const auto numel = static_cast<std::size_t>(plan.forward ? plan.problem.y_numel() : plan.problem.x_numel());
-    check(cudaMemsetAsync(params.target, 0, numel * sizeof(float) * static_cast<std::size_t>(plan.splits), stream),
+    check(cudaMemsetAsync(params.target, 0, numel * sizeof(T) * static_cast<std::size_t>(plan.splits), stream),
           "conv dense");
   }
   const bool prepare_now = operands.prepared == nullptr;
@@ -107,17 +141,19 @@ void run_dense(const DensePlan& plan, const ConvConfig& config, const Operands& 
   const int pair = plan.params.pair;
   const int blocks = std::min(plan.params.work_items, device_traits().multiprocessors >> pair) << pair;
   const CUtensorMap map = params.boxed ? source_map(params) : CUtensorMap{};
-  const auto multiply = [&] {
-    switch (kDenseVariants[plan.variant].shapes()) {
-      case DenseShapes::Narrow:
-        return accurate ? multiply_dense<3, DenseShapes::Narrow> : multiply_dense<1, DenseShapes::Narrow>;
-      case DenseShapes::Wide:
-        return accurate ? multiply_dense<3, DenseShapes::Wide> : multiply_dense<1, DenseShapes::Wide>;
-      default: return accurate ? multiply_dense<3, DenseShapes::Storers> : multiply_dense<1, DenseShapes::Storers>;
-    }
-  }();
-  multiply(plan, params, plain, blocks, map, prepare_now, stream);
-  if (split) reduce_dense(plan, partial, bias, activation, plain, target, stream);
+  multiply_of<T>(kDenseVariants[plan.variant].shapes(), accurate)(plan, params, plain, blocks, map, prepare_now,
+                                                                  stream);
+  if constexpr (sizeof(T) == 4) {
+    if (split)
+      reduce_dense(plan, partial, static_cast<const float*>(bias), activation, plain, static_cast<float*>(target),
+                   stream);
+  }
+}
+
+}  // namespace
+
+void run_dense(const DensePlan& plan, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  dispatch_storage(config.dtype, [&]<class T>(std::type_identity<T>) { run_as<T>(plan, config, operands, stream); });
 }
 
 const Algorithm kDense{"dense", supports, workspace_bytes, predict_ms, run, prepared_bytes, prepare};

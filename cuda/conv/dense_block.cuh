@@ -14,8 +14,11 @@
 
 namespace halo::cuda::conv {
 
-template <int Columns, int RowTiles, int Warpgroups, bool Storers, int Products, int WindowTaps = 0>
+/// T: storage of operands and results.
+template <int Columns, int RowTiles, int Warpgroups, bool Storers, int Products, int WindowTaps = 0, class T = float>
 struct DenseTraits {
+  using Type = T;
+  static constexpr int kElement = sizeof(T);
   static constexpr int kColumns = Columns;        // N of a column tile
   static constexpr int kRowTiles = RowTiles;      // m64 tiles a warpgroup
   static constexpr int kWarpgroups = Warpgroups;  // that multiply
@@ -41,11 +44,13 @@ struct DenseTraits {
   // What is spilled comes from the second-level cache, since shared memory leaves the first nothing: with these shares
   // of registers no loop that multiplies spills, and in float32 none that stores.
   static constexpr bool kTight = WindowTaps > 0 || (Storers && Products == 3 && Columns >= 128);
-  static constexpr int kProducerRegisters = kTight ? 24 : 32;
+  static constexpr int kProducerRegisters = kTight           ? 24
+                                            : sizeof(T) == 2 ? 72
+                                                             : 32;  // single half numbers come through them
   static constexpr int kStorerRegisters = !kTight ? 64 : WindowTaps > 0 ? 56 : 88;
   static constexpr int kHelperRegisters = kProducerRegisters + (Storers ? kStorerRegisters : 0);
   static constexpr int kConsumerRegisters = (kThreads / 128 * kLaunchRegisters - kHelperRegisters) / Warpgroups / 8 * 8;
-  static_assert(Products == 1 || Products == 3);
+  static_assert(Products == 1 || (Products == 3 && sizeof(T) == 4));
   static_assert(Columns % 8 == 0 && Columns <= 256);
   static_assert(kHelperRegisters + Warpgroups * kConsumerRegisters <= kThreads / 128 * kLaunchRegisters);
   static_assert((kStageFloats * 4) % 128 == 0, "bulk copies of whole core matrices");
@@ -55,10 +60,10 @@ struct DenseTraits {
 struct DenseShared {
   uint32_t weights, halo, columns, rows, turn, fill, table, barriers;
   __device__ DenseShared(const DenseParams& p, int stage_floats, int columns_held, int row_count, int turn_words,
-                         uint32_t base) {
+                         uint32_t base, int element) {
     weights = base;
     halo = weights + static_cast<uint32_t>(p.weight_stages * stage_floats) * 4;
-    columns = halo + static_cast<uint32_t>(p.halo_stages * p.halo_stage_words) * 4;
+    columns = halo + static_cast<uint32_t>(p.halo_stages * p.halo_stage_words * element);
     rows = columns + static_cast<uint32_t>(columns_held) * 16;
     turn = rows + static_cast<uint32_t>(row_count) * 16;
     fill = turn + static_cast<uint32_t>(turn_words) * 4;
@@ -146,6 +151,18 @@ __device__ __forceinline__ float load_shared(uint32_t address) {
   return value;
 }
 
+/// A word of a halo of T.
+template <class T>
+__device__ __forceinline__ float load_halo(uint32_t address) {
+  if constexpr (sizeof(T) == 4) {
+    return load_shared(address);
+  } else {
+    T value;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value.bits) : "r"(address));
+    return device::to_accumulator(value);
+  }
+}
+
 __device__ __forceinline__ uint2 load_shared_pair(uint32_t address) {
   uint2 value;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address));
@@ -178,24 +195,26 @@ __host__ __device__ __forceinline__ int plane_word(const DenseParams& p, int c) 
   return c * p.plane_pitch + ((c >> 1) & 1) * p.plane_skew;
 }
 
-/// Byte offset in the halo of depth element `k` (0..7) of step `step` of a phase.
-__host__ __device__ inline uint32_t depth_offset(const DenseParams& p, const DensePhase& phase, int step, int k) {
+/// Byte offset in the halo, whose words have `element` bytes, of depth element `k` (0..7) of step `step` of a phase.
+__host__ __device__ inline uint32_t depth_offset(const DenseParams& p, const DensePhase& phase, int step, int k,
+                                                 int element = sizeof(float)) {
   const int taps = phase.window[0] * phase.window[1] * phase.window[2];
   const DenseDepth at = dense_depth(p, phase, step, k);
   const int tap = min(at.tap, taps - 1), channel = min(at.channel, p.chunk_channels - 1);  // beyond: zero weights
   const int tw = tap % phase.window[2], th = tap / phase.window[2] % phase.window[1];
   const int td = tap / phase.window[2] / phase.window[1];
   const int word = (td * p.tap_step[0] * p.halo_height + th * p.tap_step[1]) * p.halo_pitch + tw * p.tap_step[2];
-  return static_cast<uint32_t>(plane_word(p, channel) + word) * 4;
+  return static_cast<uint32_t>((plane_word(p, channel) + word) * element);
 }
 
 /// Offset table: table[step][c] = byte offsets of depth c and c + 4.
-__device__ inline void build_table(const DenseParams& p, uint32_t table) {
+__device__ inline void build_table(const DenseParams& p, uint32_t table, int element) {
   for (int i = static_cast<int>(threadIdx.x); i < p.table_steps * 8; i += static_cast<int>(blockDim.x)) {
     const int step = i / 8, lane = i % 8 / 2, k = lane + i % 2 * 4;
     int phase = 0;
     while (phase + 1 < static_cast<int>(p.phases.divisor) && step >= p.phase[phase + 1].table) ++phase;
-    store_shared(table + static_cast<uint32_t>(i) * 4, depth_offset(p, p.phase[phase], step - p.phase[phase].table, k));
+    store_shared(table + static_cast<uint32_t>(i) * 4,
+                 depth_offset(p, p.phase[phase], step - p.phase[phase].table, k, element));
   }
 }
 

@@ -135,7 +135,7 @@ class Builder {
     DenseParams& k = plan_.params;
     const auto stage_bytes =
         static_cast<int64_t>(kStepsPerStage) * c_.shape().columns * 8 * (task_.accurate ? 2 : 1) * 4;
-    const int64_t halo_bytes = int64_t{k.halo_stage_words} * 4;
+    const int64_t halo_bytes = int64_t{k.halo_stage_words} * task_.element;
     const DenseVariant& variant = c_.shape();
     const int64_t result_words = variant.storers ? int64_t{variant.columns} * dense_result_pitch(variant.rows())
                                                  : variant.warpgroups * 4 * dense_turn_words(variant.row_tiles);
@@ -145,7 +145,7 @@ class Builder {
     // Copies must cover the latency of memory: about 64 KB of halo in flight, then weights.
     const int64_t narrow = kSharedLimit - kSharedForCache;
     const bool roomy = fixed + 3 * halo_bytes + 3 * stage_bytes <= narrow;
-    const int64_t left = (!t_.boxed && c_.fill_words < 4 && roomy ? narrow : kSharedLimit) - fixed;
+    const int64_t left = (!t_.boxed && c_.fill_words * task_.element < 16 && roomy ? narrow : kSharedLimit) - fixed;
     const int64_t needed = plan_.weight_floats * 4 / stage_bytes;
     const int64_t few_weights = std::min<int64_t>(needed, stage_bytes > 16384 ? 3 : 4);
     const int64_t deep_halo = std::clamp<int64_t>(ceil_div(kHaloInFlight, halo_bytes), 2, 8);

@@ -25,6 +25,7 @@ inline int as_int(int64_t value) { return static_cast<int>(value); }
 struct DenseTask {
   ConvProblem problem;
   bool forward, accurate, aligned;           ///< pass, mode, operands at multiples of 16 bytes
+  int element;                               ///< bytes of operands and results
   int64_t source_channels, target_channels;  ///< a group
   int64_t target_numel() const { return forward ? problem.y_numel() : problem.x_numel(); }
 };

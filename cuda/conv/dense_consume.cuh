@@ -9,7 +9,7 @@ namespace halo::cuda::conv {
 /// dense_consume_tf32.cuh.
 template <class Traits>
 struct DenseConsumer {
-  static constexpr int kTiles = Traits::kRowTiles;
+  static constexpr int kTiles = Traits::kRowTiles, kElement = Traits::kElement;
   static constexpr int kRegisters = Traits::kColumns / 2;  // accumulators of one m64 tile
   static constexpr bool kAccurate = Traits::kProducts == 3;
   // Other shapes lose more by waiting at the condition than the padding of a sum's last steps costs.
@@ -39,10 +39,11 @@ struct DenseConsumer {
 
   /// Where this thread's rows read; `before` of the item (DenseItem).
   __device__ __forceinline__ void locate_rows(uint32_t before) {
-    first_row = kFlat ? 0 : DenseRow(p, dense_row<Traits>(thread, 0, 0), before).halo_byte(p);
+    first_row = kFlat ? 0 : DenseRow(p, dense_row<Traits>(thread, 0, 0), before).halo_byte(p, kElement);
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {
-      const uint32_t step = DenseRow(p, dense_row<Traits>(thread, i / 2, i % 2), before).halo_byte(p) - first_row;
+      const uint32_t step =
+          DenseRow(p, dense_row<Traits>(thread, i / 2, i % 2), before).halo_byte(p, kElement) - first_row;
       row_step[i / 2][i % 2] = kFlat ? step : __shfl_sync(~0u, step, 0);
     }
   }
@@ -55,10 +56,11 @@ struct DenseConsumer {
   /// Starts the loads of the A fragments of m64 tile `m` at the depth that `offsets` stands for, into raw[slot].
   __device__ __forceinline__ void load(int m, uint32_t halo, uint2 offsets, int slot) {
     const uint32_t near = halo + offsets.x, far = halo + offsets.y;  // with first_row
-    raw[slot][0] = load_shared(near + row_step[m][0]);
-    raw[slot][1] = load_shared(near + row_step[m][1]);
-    raw[slot][2] = load_shared(far + row_step[m][0]);
-    raw[slot][3] = load_shared(far + row_step[m][1]);
+    using T = typename Traits::Type;
+    raw[slot][0] = load_halo<T>(near + row_step[m][0]);
+    raw[slot][1] = load_halo<T>(near + row_step[m][1]);
+    raw[slot][2] = load_halo<T>(far + row_step[m][0]);
+    raw[slot][3] = load_halo<T>(far + row_step[m][1]);
   }
 
   /// Splits what load() brought.
@@ -100,7 +102,7 @@ struct DenseConsumer {
     }
     if (kFlat && p.flat) locate_rows(item.before);
     device::barrier_wait(s.halo_full(p, halo_ring.stage), halo_ring.parity);
-    shift_bytes = halo_shift(p, item) * 4;
+    shift_bytes = halo_shift(p, item) * kElement;
     uint32_t halo = halo_address();
     const uint32_t table_end = table + static_cast<uint32_t>(steps) * 32;
     const auto after = [&](uint32_t entry) { return entry + 32 == table_end ? table : entry + 32; };
@@ -198,7 +200,7 @@ struct DenseConsumer {
   }
 
   __device__ __forceinline__ uint32_t halo_address() const {
-    return s.halo + static_cast<uint32_t>(halo_ring.stage * p.halo_stage_words) * 4 + shift_bytes + first_row;
+    return s.halo + static_cast<uint32_t>(halo_ring.stage * p.halo_stage_words * kElement) + shift_bytes + first_row;
   }
 
   /// Hands the current halo stage back and waits for the next.

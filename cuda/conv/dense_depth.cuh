@@ -55,13 +55,14 @@ __host__ __device__ inline DensePlace dense_place(const DenseParams& p, int colu
   return {column / group, column % group};
 }
 
-/// Where the column's outputs go, without the bias.
-__host__ __device__ inline DenseColumn dense_column(const DenseParams& p, const DensePlace& own) {
+/// Where the column's outputs, of `element` bytes each, go; without the bias.
+__host__ __device__ inline DenseColumn dense_column(const DenseParams& p, const DensePlace& own,
+                                                    int64_t element = sizeof(float)) {
   if (own.channel >= p.target_channels) return {kDenseNowhere, 0, 0};
   const int w = own.j % p.map[2].group, h = own.j / p.map[2].group % p.map[1].group;
   const int d = own.j / (p.map[1].group * p.map[2].group);
   const int64_t within = (int64_t{d} * p.target_extent[1] + h) * p.target_extent[2] + w;
-  return {(own.channel * p.target_plane + within) * static_cast<int64_t>(sizeof(float)),
+  return {(own.channel * p.target_plane + within) * element,
           static_cast<uint32_t>(d) << 20 | static_cast<uint32_t>(h) << 10 | static_cast<uint32_t>(w), 0};
 }
 

@@ -3,7 +3,7 @@
 
 namespace halo::cuda::conv {
 
-template void multiply_dense<3, DenseShapes::Storers>(const DensePlan&, const DenseParams&, const PlainSum&, int,
-                                                      const CUtensorMap&, bool, cudaStream_t);
+template void multiply_dense<float, 3, DenseShapes::Storers>(const DensePlan&, const DenseParams&, const PlainSum&, int,
+                                                             const CUtensorMap&, bool, cudaStream_t);
 
 }  // namespace halo::cuda::conv

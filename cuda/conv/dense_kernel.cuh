@@ -39,18 +39,18 @@
 
 #include "dense_consume.cuh"
 #include "dense_consume_windows.cuh"
-#include "dense_produce.cuh"
+#include "dense_store_halos.cuh"
 #include "dense_storer.cuh"
 
 namespace halo::cuda::conv {
 
 template <class Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
-    dense_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PlainSum plain,
+    dense_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PlainSumOf<typename Traits::Type> plain,
                  const __grid_constant__ CUtensorMap source_map) {
   extern __shared__ __align__(128) float shared[];
   const DenseShared s(p, Traits::kStageFloats, (Traits::kStorers ? 1 : Traits::kWarpgroups) * Traits::kColumns,
-                      Traits::kRows, Traits::kResultWords, device::shared_address(shared));
+                      Traits::kRows, Traits::kResultWords, device::shared_address(shared), Traits::kElement);
   const int thread = static_cast<int>(threadIdx.x);
   device::release_next_grid();
   if (thread == 0) {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     }
     device::barrier_init_fence();
   }
-  build_table(p, s.table);
+  build_table(p, s.table, Traits::kElement);
   __syncthreads();
   if (Traits::kPairs && p.pair != 0) device::cluster_sync();  // the other block's barriers are ready
   if (thread >= Traits::kMultipliers + 128) {
@@ -81,14 +81,23 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const int copier = thread - Traits::kMultipliers;
     if (copier < Traits::kFillThreads) {
       int* entries = reinterpret_cast<int*>(shared) + (s.fill - s.weights) / 4;
+      const auto fill = [&]<int Words>(std::integral_constant<int, Words>) {
+        if constexpr (Words * Traits::kElement < 4) {
+          store_halos<Traits>(p, s, entries, copier);
+        } else {
+          fill_halos<Traits, Words>(p, s, entries, copier);
+        }
+      };
       if (Traits::kStorers || p.boxed) {
         if (copier == 0) fetch_halos<Traits>(p, s, source_map);
+      } else if (Traits::kElement == 2 && p.fill_words == 8) {
+        if constexpr (Traits::kElement == 2) fill(std::integral_constant<int, 8>());
       } else if (p.fill_words == 4) {
-        fill_halos<Traits, 4>(p, s, entries, copier);
+        fill(std::integral_constant<int, 4>());
       } else if (p.fill_words == 2) {
-        fill_halos<Traits, 2>(p, s, entries, copier);
+        fill(std::integral_constant<int, 2>());
       } else {
-        fill_halos<Traits, 1>(p, s, entries, copier);
+        fill(std::integral_constant<int, 1>());
       }
     } else if (copier == Traits::kFillThreads) {
       fetch_weights<Traits>(p, s);

@@ -8,12 +8,13 @@
 namespace halo::cuda::conv {
 
 /// Lays weights out as DenseParams::weights, in `plan.weight_bytes` bytes.
-void prepare_dense(const DensePlan& plan, const float* weights, bool accurate, float* prepared, cudaStream_t stream);
+template <class T>
+void prepare_dense(const DensePlan& plan, const T* weights, bool accurate, float* prepared, cudaStream_t stream);
 
 /// Launches the compiled shape `plan.variant`, one of `Shapes`. `source_map` is read where the plan is boxed. `early`:
 /// the kernel before it on the stream is prepare_dense's, whose end it need not wait for to start.
-template <int Products, DenseShapes Shapes>
-void multiply_dense(const DensePlan& plan, const DenseParams& params, const PlainSum& plain, int blocks,
+template <class T, int Products, DenseShapes Shapes>
+void multiply_dense(const DensePlan& plan, const DenseParams& params, const PlainSumOf<T>& plain, int blocks,
                     const CUtensorMap& source_map, bool early, cudaStream_t stream);
 
 /// The pass that `plan` was made for.

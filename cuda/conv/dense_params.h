@@ -79,10 +79,10 @@ struct DenseAxisMap {
 };
 
 struct DenseParams {
-  const float* source;
+  const void* source;
   const float* weights;
-  const float* bias;  ///< or null
-  float* target;
+  const void* bias;  ///< or null
+  void* target;
   int64_t source_numel;
   int64_t source_plane, target_plane;  ///< positions a channel
   int64_t target_numel;                ///< distance between the partial results of two splits
@@ -108,7 +108,8 @@ struct DenseParams {
   int halo_height;   ///< rows of one channel's halo a depth slice
   int halo_pitch;    ///< words a halo row
   bool boxed;        ///< the copy engine brings a chunk's halos as one box
-  int fill_words;    ///< words of a halo row that one copy brings: 4, 2 or 1; source rows agree modulo these
+  int fill_words;    ///< words of a halo row that one copy brings: 4, 2 or 1, or 8 of half types; source rows agree
+                     ///< modulo these
   int fill_step[3];  ///< only every fill_step-th source position of an axis is ever read, so only those are brought
   int halo_words;    ///< words a channel that copying warps fill
   int plane_pitch;   ///< words from channel to channel

@@ -56,13 +56,17 @@ class Planner {
   static DenseTask make_task(const ConvProblem& problem, const ConvConfig& config) {
     const bool forward = config.pass == ConvPass::Forward;
     const int64_t in = problem.in_channels_per_group(), out = problem.out_channels_per_group();
-    return {merge_axes(problem), forward,           config.precision == Precision::Float32, config.alignment >= 16,
-            forward ? in : out,  forward ? out : in};
+    const bool half = is_half(config.dtype);
+    return {merge_axes(problem),    forward,      !half && config.precision == Precision::Float32,
+            config.alignment >= 16, half ? 2 : 4, forward ? in : out,
+            forward ? out : in};
   }
+
+  bool half() const { return task_.element == 2; }
 
   bool within_limits() const {
     const bool pass = config_.pass == ConvPass::Forward || config_.pass == ConvPass::BackwardInput;
-    if (!pass || config_.dtype != DType::Float32) return false;
+    if (!pass || (config_.dtype != DType::Float32 && !half())) return false;
     if (p_.x_numel() == 0 || p_.y_numel() == 0 || p_.w_numel() == 0) return false;
     for (std::size_t axis = 0; axis < 3; ++axis) {
       for (int64_t value : {p_.stride[axis], p_.dilation[axis] * p_.kernel[axis], p_.padding_before[axis]}) {
@@ -187,15 +191,17 @@ class Planner {
     const int64_t plane = width.source * c.axes[1].source * c.axes[0].source;
     const bool all_rows = c.axes[0].fill_step == 1 && c.axes[1].fill_step == 1;
     const bool congruent = width.source % 4 == 0 || (width.source % 2 == 0 && plane % 4 == 0 && all_rows);
-    if (config_.alignment >= 16 && congruent && plane < (int64_t{1} << 30)) return 4;  // HaloFiller packs offsets
-    return config_.alignment >= 8 && width.source % 2 == 0 ? 2 : 1;
+    const int alignment = config_.alignment / task_.element;  // elements
+    if (alignment >= 8 && width.source % 8 == 0) return 8;
+    if (alignment >= 4 && congruent && plane < (int64_t{1} << 30)) return 4;  // HaloFiller packs offsets
+    return alignment >= 2 && width.source % 2 == 0 ? 2 : 1;
   }
 
   /// The copy engine brings boxes out of rows that are whole 16-byte pieces, and leaves no gaps between them.
   bool boxable(const DenseCandidate& c) const {
     const bool all = std::all_of(c.axes.begin(), c.axes.end(), [](const DenseAxis& a) { return a.fill_step == 1; });
     const bool pitches_fit = c.taps_are_depth() || c.axes[2].in_step % 2 != 0;
-    return all && pitches_fit && config_.alignment >= 16 && c.axes[2].source % 4 == 0;
+    return all && pitches_fit && !half() && config_.alignment >= 16 && c.axes[2].source % 4 == 0;
   }
 
   /// The smallest box that holds `halo` wherever it begins and keeps four channels on different banks, if there is one.
@@ -296,7 +302,7 @@ class Planner {
       const double lines =
           words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 16);  // whole sectors and lines
       const double weight_words = steps * variant.columns * (task_.accurate ? 16 : 8);
-      const double halo_l2 = 4 * lines * static_cast<double>(c.chunks) / kL2BytesPerClock / kClocksPerMs;
+      const double halo_l2 = task_.element * lines * static_cast<double>(c.chunks) / kL2BytesPerClock / kClocksPerMs;
       const double sharing = dense_may_pair(variant.storers, variant.columns) ? 2 : 1;  // blocks
       const double l2 = halo_l2 + 4 * weight_words / sharing / kL2BytesPerClock / kClocksPerMs;
       const double flat = line > 0 ? kFlatCost : 1.0;
@@ -307,11 +313,11 @@ class Planner {
                               ? std::max(products + hand_over_ms(variant), stores) + kStoresNotHidden * stores
                               : products + stores;
       double ms = std::ceil(items * static_cast<double>(splits) / multiprocessors_) * item;
-      ms = std::max(ms, p_.bytes(sizeof(float)) / 3.6e9) + 6e-3;
+      ms = std::max(ms, p_.bytes(static_cast<std::size_t>(task_.element)) / 3.6e9) + 6e-3;
       if (phases == 1 && clears(c)) {
         // Lines of rows that have results are read and written again.
         const double rows = 1.0 / static_cast<double>(c.axes[0].out_step * c.axes[1].out_step);
-        ms += (1 + rows) * static_cast<double>(task_.target_numel()) * 4 / 3.6e9;
+        ms += (1 + rows) * static_cast<double>(task_.target_numel() * task_.element) / 3.6e9;
       }
       if (splits > 1) ms += 3e-3 + static_cast<double>((splits + 1) * task_.target_numel()) * 4 / 3e9;
       if (best_ && ms >= best_->predicted_ms) continue;
@@ -322,9 +328,13 @@ class Planner {
     }
   }
 
-  static double fill_words_per_clock(const DenseCandidate& c, bool boxed) {
-    const double rate = kFillWordsPerClock[boxed ? 3 : c.fill_words == 4 ? 2 : c.fill_words - 1];
-    return boxed || c.chunk_channels % 4 == 0 ? rate : std::min(rate, kFillWordsByPiece);
+  double fill_words_per_clock(const DenseCandidate& c, bool boxed) const {
+    if (boxed) return kFillWordsPerClock[3];
+    const int64_t bytes = c.fill_words * task_.element;
+    // Single half numbers, through registers: latency, the more channels the less.
+    if (bytes == 2) return c.chunk_channels == 8 ? 1.2 : c.chunk_channels == 4 ? 0.6 : 0.4;
+    const double rate = kFillWordsPerClock[bytes == 16 ? 2 : bytes / 4 - 1] * 4 / task_.element;
+    return c.chunk_channels % 4 == 0 ? rate : std::min(rate, kFillWordsByPiece);
   }
 
   static double epilogue_ms(const DenseCandidate& c, const std::array<int64_t, 3>& tile, int64_t phases) {
@@ -352,7 +362,7 @@ class Planner {
   static double hand_over_ms(const DenseVariant& v) { return (v.rows() * v.columns / 20.0 + 500) / kClocksPerMs; }
 
   std::vector<int64_t> split_choices(const DenseCandidate& c, double items, int64_t phases) const {
-    if (phases > 1 || c.chunks == 1 || items * 2 > multiprocessors_) return {1};
+    if (half() || phases > 1 || c.chunks == 1 || items * 2 > multiprocessors_) return {1};
     const auto most = std::min(c.chunks, static_cast<int64_t>(multiprocessors_ / items));
     const int64_t per_split = ceil_div(c.chunks, most);
     return {1, ceil_div(c.chunks, per_split)};

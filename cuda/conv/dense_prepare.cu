@@ -17,8 +17,9 @@ constexpr int kThreads = 256;
 
 constexpr int kStepsPerBlock = 4;  // at most
 
+template <class T>
 struct PrepareParams {
-  const float* weights;
+  const T* weights;
   float* prepared;
   int column_tile;  ///< columns of a tile
   int parts;        ///< 2: high and low
@@ -40,7 +41,8 @@ struct Slab {
 
   __device__ static const DensePhase& phase_of(const DenseParams& p) { return p.phase[blockIdx.x % p.phases.divisor]; }
 
-  __device__ Slab(const DenseParams& p, const PrepareParams& q) : phase(phase_of(p)) {
+  template <class T>
+  __device__ Slab(const DenseParams& p, const PrepareParams<T>& q) : phase(phase_of(p)) {
     uint32_t index = blockIdx.x / p.phases.divisor;
     const auto take = [&index](uint32_t count) {
       const uint32_t value = index % count;
@@ -62,7 +64,8 @@ struct Slab {
 };
 
 /// The slab's weights. taps[(step * depths + k) * J + j] are worked out once; depths is 1 where k only picks a channel.
-__device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, const Slab& slab, int* taps) {
+template <class T>
+__device__ void prepare_weights(const DenseParams& p, const PrepareParams<T>& q, const Slab& slab, int* taps) {
   const int depths = p.folded ? 8 : 1;
   const int steps = slab.end_step - slab.first_step;
   for (int i = static_cast<int>(threadIdx.x); i < steps * depths * q.group; i += kThreads) {
@@ -84,7 +87,7 @@ __device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, co
           tap >= 0 && depth.channel < p.chunk_channels && channel < p.channels && own.channel < p.target_channels;
       const int64_t row = q.forward ? (slab.group * p.target_channels + own.channel) * p.channels + channel
                                     : (slab.group * p.channels + channel) * p.target_channels + own.channel;
-      value[i] = real ? __ldg(q.weights + row * q.kernel_taps + tap) : 0.0f;
+      value[i] = real ? device::to_accumulator(q.weights[row * q.kernel_taps + tap]) : 0.0f;
     }
 #pragma unroll
     for (int i = 0; i < kStepsPerBlock; ++i) {
@@ -101,7 +104,8 @@ __device__ void prepare_weights(const DenseParams& p, const PrepareParams& q, co
   }
 }
 
-__global__ void prepare_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PrepareParams q) {
+template <class T>
+__global__ void prepare_kernel(const __grid_constant__ DenseParams p, const __grid_constant__ PrepareParams<T> q) {
   extern __shared__ int taps[];
   device::release_next_grid();
   const Slab slab(p, q);
@@ -137,9 +141,10 @@ dim3 blocks_for(int64_t items) {
 
 }  // namespace
 
-void prepare_dense(const DensePlan& plan, const float* weights, bool accurate, float* prepared, cudaStream_t stream) {
+template <class T>
+void prepare_dense(const DensePlan& plan, const T* weights, bool accurate, float* prepared, cudaStream_t stream) {
   const DenseParams& params = plan.params;
-  PrepareParams q{};
+  PrepareParams<T> q{};
   q.weights = weights;
   q.prepared = prepared;
   q.parts = accurate ? 2 : 1;
@@ -157,8 +162,12 @@ void prepare_dense(const DensePlan& plan, const float* weights, bool accurate, f
   const dim3 grid(static_cast<unsigned>(slabs),
                   static_cast<unsigned>((longest + q.steps_per_block - 1) / q.steps_per_block));
   const auto shared = static_cast<std::size_t>(kStepsPerBlock * (params.folded ? 8 : 1) * q.group) * sizeof(int);
-  launch("conv dense prepare", prepare_kernel, grid, kThreads, shared, stream, params, q);
+  launch("conv dense prepare", prepare_kernel<T>, grid, kThreads, shared, stream, params, q);
 }
+
+template void prepare_dense(const DensePlan&, const float*, bool, float*, cudaStream_t);
+template void prepare_dense(const DensePlan&, const BFloat16*, bool, float*, cudaStream_t);
+template void prepare_dense(const DensePlan&, const Float16*, bool, float*, cudaStream_t);
 
 void reduce_dense(const DensePlan& plan, const float* partial, const float* bias, const Activation& activation,
                   const PlainSum& plain, float* target, cudaStream_t stream) {

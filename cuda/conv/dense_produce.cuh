@@ -10,6 +10,9 @@ namespace halo::cuda::conv {
 /// piece belongs to the row of its last word; the gap between rows keeps it from holding words of two that are read.
 template <class Traits, int Words>
 struct HaloFiller {
+  using T = typename Traits::Type;
+  static constexpr int kElement = Traits::kElement, kPiece = Words * kElement;  // bytes
+
   const DenseParams& p;
   int* const entries;  ///< shared: where each piece comes from; own pieces only
   const int thread;
@@ -37,7 +40,7 @@ struct HaloFiller {
   static constexpr int kSecondHalf = 5;
   __host__ __device__ int encode(int start, int i2, bool row_exists) const {
     const int exist = p.source_extent[2] - i2;
-    if constexpr (Words < 4) {
+    if constexpr (Words != 4) {
       return row_exists && i2 >= 0 && exist > 0 ? start : -1;
     } else {
       const int code = !row_exists || i2 <= -4 ? 0 : i2 < 0 ? kSecondHalf : min(max(exist, 0), 4);
@@ -47,29 +50,31 @@ struct HaloFiller {
 
   struct Piece {
     int offset;  ///< words
-    int bytes;   ///< that exist; -8: the second half
+    int bytes;   ///< that exist; negative: of the second half
   };
   static __host__ __device__ Piece decode(int entry) {
-    if constexpr (Words < 4) {
-      return {max(entry, 0), entry < 0 ? 0 : Words * 4};
+    if constexpr (Words != 4) {
+      return {max(entry, 0), entry < 0 ? 0 : kPiece};
     } else {
       const int code = entry & 7, start = (entry >> 3) * 4;
-      if (code == kSecondHalf) return {start + 2, -8};
-      return {code == 0 ? 0 : start, code * 4};
+      if (code == kSecondHalf) return {start + 2, -2 * kElement};
+      return {code == 0 ? 0 : start, code * kElement};
     }
   }
 
-  static __device__ __forceinline__ void start_copy(uint32_t to, const float* from, int bytes) {
-    if (Words == 4 && bytes < 0) {
-      device::copy_async<8>(to, from, 0);
-      device::copy_async<8>(to + 8, from, 8);
-    } else {
-      device::copy_async<Words * 4>(to, from, bytes);
+  static __device__ __forceinline__ void start_copy(uint32_t to, const T* from, int bytes) {
+    if constexpr (Words == 4) {
+      if (bytes < 0) {
+        device::copy_async<kPiece / 2>(to, from, 0);
+        device::copy_async<kPiece / 2>(to + kPiece / 2, from, kPiece / 2);
+        return;
+      }
     }
+    device::copy_async<kPiece>(to, from, bytes);
   }
 
   /// Starts the copies of `real` channels from `base` on to `stage`; the chunk's other channels become zero.
-  __device__ void copy(uint32_t stage, const float* base, int real) const {
+  __device__ void copy(uint32_t stage, const T* base, int real) const {
     int piece = thread;
     if (real >= p.chunk_channels && p.chunk_channels % 4 == 0) {
       for (; piece < pieces(); piece += Traits::kFillThreads) copy_channels(piece, stage, base);
@@ -82,11 +87,12 @@ struct HaloFiller {
   }
 
   /// One piece of all channels, four at a time: a copy is five instructions, since few warps must start many copies.
-  __device__ __forceinline__ void copy_channels(int piece, uint32_t stage, const float* base) const {
+  __device__ __forceinline__ void copy_channels(int piece, uint32_t stage, const T* base) const {
     const Piece source = decode(entries[piece]);
-    const uint32_t pitch = static_cast<uint32_t>(p.plane_pitch) * 4, skew = static_cast<uint32_t>(p.plane_skew) * 4;
-    const float* from = base + source.offset;
-    uint32_t to = stage + static_cast<uint32_t>(piece) * Words * 4;
+    const uint32_t pitch = static_cast<uint32_t>(p.plane_pitch * kElement),
+                   skew = static_cast<uint32_t>(p.plane_skew * kElement);
+    const T* from = base + source.offset;
+    uint32_t to = stage + static_cast<uint32_t>(piece) * kPiece;
     const bool halved = Words == 4 && source.bytes < 0;
 #pragma unroll 1
     for (int c = 0; c < p.chunk_channels; c += 4) {
@@ -94,13 +100,13 @@ struct HaloFiller {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const uint32_t at = to + static_cast<uint32_t>(i) * pitch + static_cast<uint32_t>(i / 2) * skew;
-          device::copy_async<Words * 4>(at, from + i * p.source_plane, source.bytes);
+          device::copy_async<kPiece>(at, from + i * p.source_plane, source.bytes);
         }
       } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           start_copy(to + static_cast<uint32_t>(i) * pitch + static_cast<uint32_t>(i / 2) * skew,
-                     from + i * p.source_plane, -8);
+                     from + i * p.source_plane, source.bytes);
         }
       }
       from += 4 * p.source_plane;
@@ -110,8 +116,8 @@ struct HaloFiller {
 
   /// The same `Batch` pieces of every channel: several at a time, so that their address arithmetic overlaps.
   template <int Batch>
-  __device__ __forceinline__ void copy_pieces(int piece, uint32_t stage, const float* base, int real) const {
-    const float* from[Batch];
+  __device__ __forceinline__ void copy_pieces(int piece, uint32_t stage, const T* base, int real) const {
+    const T* from[Batch];
     int bytes[Batch];
 #pragma unroll
     for (int i = 0; i < Batch; ++i) {
@@ -119,12 +125,12 @@ struct HaloFiller {
       from[i] = base + source.offset;
       bytes[i] = source.bytes;
     }
-    uint32_t to = stage + static_cast<uint32_t>(piece) * Words * 4;
+    uint32_t to = stage + static_cast<uint32_t>(piece) * kPiece;
     int c = 0;
     for (; c < min(real, p.chunk_channels); ++c) {
 #pragma unroll
       for (int i = 0; i < Batch; ++i) {
-        start_copy(to + i * Traits::kFillThreads * Words * 4, from[i], bytes[i]);
+        start_copy(to + i * Traits::kFillThreads * kPiece, from[i], bytes[i]);
         from[i] += p.source_plane;
       }
       to += plane_stride(c);
@@ -132,7 +138,7 @@ struct HaloFiller {
     for (; c < p.chunk_channels; ++c) {
 #pragma unroll
       for (int i = 0; i < Batch; ++i) {
-        device::copy_async<Words * 4>(to + i * Traits::kFillThreads * Words * 4, base, 0);
+        device::copy_async<kPiece>(to + i * Traits::kFillThreads * kPiece, base, 0);
       }
       to += plane_stride(c);
     }
@@ -140,7 +146,7 @@ struct HaloFiller {
 
   /// Bytes from channel `c` of a stage to the next.
   __device__ __forceinline__ uint32_t plane_stride(int c) const {
-    return static_cast<uint32_t>(plane_word(p, c + 1) - plane_word(p, c)) * 4;
+    return static_cast<uint32_t>((plane_word(p, c + 1) - plane_word(p, c)) * kElement);
   }
 };
 
@@ -175,8 +181,9 @@ __device__ void fill_halos(const DenseParams& p, const DenseShared& s, int* entr
     for (int chunk = item.first_chunk; chunk < item.end_chunk; ++chunk, cursor.advance(p.halo_stages)) {
       const int channel = chunk * p.chunk_channels;
       device::barrier_wait(s.halo_empty(p, cursor.stage), cursor.parity ^ 1);
-      filler.copy(s.halo + static_cast<uint32_t>(cursor.stage * p.halo_stage_words) * 4,
-                  p.source + (first_channel + channel) * p.source_plane, p.channels - channel);
+      filler.copy(s.halo + static_cast<uint32_t>(cursor.stage * p.halo_stage_words * Traits::kElement),
+                  static_cast<const typename Traits::Type*>(p.source) + (first_channel + channel) * p.source_plane,
+                  p.channels - channel);
       device::copy_async_arrive(s.halo_full(p, cursor.stage));
     }
   }

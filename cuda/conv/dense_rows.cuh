@@ -26,10 +26,10 @@ struct DenseRow {
     inside = d < p.tile[0];
   }
   /// Bytes from the start of a halo stage to what the row reads at offset 0.
-  __host__ __device__ uint32_t halo_byte(const DenseParams& p) const {
-    if (!inside) return static_cast<uint32_t>(w % 8 * p.in_step[2]) * 4;  // any run that exists will do
+  __host__ __device__ uint32_t halo_byte(const DenseParams& p, int element = sizeof(float)) const {
+    if (!inside) return static_cast<uint32_t>(w % 8 * p.in_step[2] * element);  // any run that exists will do
     const int word = (d * p.in_step[0] * p.halo_height + h * p.in_step[1]) * p.halo_pitch + w * p.in_step[2];
-    return static_cast<uint32_t>(word) * 4;
+    return static_cast<uint32_t>(word * element);
   }
 };
 
@@ -41,7 +41,9 @@ struct DenseRowTarget {
   uint32_t skip;    ///< three fields: positions before the first that exists
 
   DenseRowTarget() = default;
-  __host__ __device__ DenseRowTarget(const DenseParams& p, const DenseItem& item, const DenseRow& row) {
+  /// `element`: bytes of an output.
+  __host__ __device__ DenseRowTarget(const DenseParams& p, const DenseItem& item, const DenseRow& row,
+                                     int64_t element = sizeof(float)) {
     const DensePhase& phase = p.phase[item.phase];
     const int at[3] = {(item.q0[0] + row.d) * p.out_step[0] + phase.j0[0],
                        (item.q0[1] + row.h) * p.out_step[1] + phase.j0[1],
@@ -56,9 +58,9 @@ struct DenseRowTarget {
     }
     const int64_t channel = (int64_t{item.n} * p.groups.divisor + item.group) * p.target_channels;
     const int64_t position = (int64_t{at[0]} * p.target_extent[1] + at[1]) * p.target_extent[2] + at[2];
-    address =
-        any ? reinterpret_cast<int64_t>(p.target + item.split * p.target_numel + channel * p.target_plane + position)
-            : kDenseNowhere;
+    address = any ? reinterpret_cast<int64_t>(p.target) +
+                        (item.split * p.target_numel + channel * p.target_plane + position) * element
+                  : kDenseNowhere;
   }
   /// Whether the position `j` (DenseColumn) further on exists: no field falls below its guard bit.
   __host__ __device__ bool has(uint32_t j) const { return ((limit - j) & ((j | kGuards) - skip) & kGuards) == kGuards; }

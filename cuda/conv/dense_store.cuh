@@ -29,20 +29,46 @@ __device__ __forceinline__ void store_global_quad(int64_t address, uint4 value) 
       "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w));
 }
 
+/// Stores as T, unless the address is negative.
+template <class T>
+__device__ __forceinline__ void store_result(int64_t address, float value) {
+  if constexpr (sizeof(T) == 4) {
+    store_global(address, value);
+  } else {
+    const uint16_t bits = device::from_accumulator<T>(value).bits;
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ge.s64 p, %0, 0;\n @p st.global.L1::no_allocate.b16 [%0], %1;\n}\n" ::"l"(address),
+        "h"(bits));
+  }
+}
+
+/// The same of four neighbours that lie aligned.
+template <class T>
+__device__ __forceinline__ void store_result_quad(int64_t address, uint4 value) {
+  if constexpr (sizeof(T) == 4) {
+    store_global_quad(address, value);
+  } else {
+    const float low[2] = {__uint_as_float(value.x), __uint_as_float(value.y)};
+    const float high[2] = {__uint_as_float(value.z), __uint_as_float(value.w)};
+    store_global_pair(address, __uint_as_float(device::pack_word<T>(low)), __uint_as_float(device::pack_word<T>(high)));
+  }
+}
+
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= FLT_MAX; }
 
 /// Looks at a result again that is in global memory: what is not finite is computed in plain float32, and a smooth
 /// activation is applied, which the first look leaves out.
-__device__ __forceinline__ void finish_result(const DenseParams& p, const PlainSum& plain, uint32_t n, int64_t address,
-                                              float bias) {
-  float& result = *reinterpret_cast<float*>(address);
-  const bool finite = is_finite(result);
-  float value = result;
+template <class T>
+__device__ __forceinline__ void finish_result(const DenseParams& p, const PlainSumOf<T>& plain, uint32_t n,
+                                              int64_t address, float bias) {
+  T& result = *reinterpret_cast<T*>(address);
+  float value = device::to_accumulator(result);
+  const bool finite = is_finite(value);
   if (!finite) {
-    const int64_t at = &result - p.target, channels = int64_t{p.target_channels} * p.groups.divisor;
+    const int64_t at = &result - static_cast<T*>(p.target), channels = int64_t{p.target_channels} * p.groups.divisor;
     value = plain.at(n, at / p.target_plane % channels, at % p.target_plane) + bias;
   }
-  if (!finite || p.smooth) result = device::apply_activation(p.activation, value);
+  if (!finite || p.smooth) result = device::from_accumulator<T>(device::apply_activation(p.activation, value));
 }
 
 /// Adds the bias and applies (leaky) relu. Infinity and NaN stay what they are, for finish_result to see.
@@ -64,16 +90,18 @@ __device__ __forceinline__ float column_bias(uint32_t columns, int column) {
 
 template <class Traits>
 struct DenseStore {
+  using T = typename Traits::Type;
   static constexpr int kTiles = Traits::kRowTiles;
   static constexpr int kRegisters = Traits::kColumns / 2;  // accumulators of one m64 tile
 
   const DenseParams& p;
-  const PlainSum& plain;
+  const PlainSumOf<T>& plain;
   const DenseShared s;
   const int thread;
   uint32_t columns_held = ~0u;  // column tile whose columns are in shared memory
 
-  __device__ __forceinline__ DenseStore(const DenseParams& params, const PlainSum& plain_sum, const DenseShared& shared)
+  __device__ __forceinline__ DenseStore(const DenseParams& params, const PlainSumOf<T>& plain_sum,
+                                        const DenseShared& shared)
       : p(params), plain(plain_sum), s(shared), thread(static_cast<int>(threadIdx.x)) {}
 
   /// Puts this warp's row targets into shared memory: the epilogue has no registers to work them out in.
@@ -81,7 +109,7 @@ struct DenseStore {
     __syncwarp();  // the last item's have been read
     for (int i = thread % 32; i < 16 * kTiles; i += 32) {
       const int row = thread / 32 * (16 * kTiles) + i;
-      const DenseRowTarget target(p, item, DenseRow(p, row, Traits::kFlat ? item.before : 0u));
+      const DenseRowTarget target(p, item, DenseRow(p, row, Traits::kFlat ? item.before : 0u), sizeof(T));
       store_shared_quad(s.rows + static_cast<uint32_t>(row) * 16, __builtin_bit_cast(uint4, target));
     }
     __syncwarp();
@@ -174,7 +202,7 @@ struct DenseStore {
 #pragma unroll
           for (int i = 0; kAhead && i < 4; ++i) asm volatile("" : "+f"(value[i]));  // all before the first store
 #pragma unroll
-          for (int i = 0; i < 4; ++i) store_global(row.address + offset[i], value[i]);
+          for (int i = 0; i < 4; ++i) store_result<T>(row.address + offset[i], value[i]);
         }
       }
     }
@@ -195,7 +223,7 @@ struct DenseStore {
     for (int column = 0; column < 8; column += 32 / kQuads) {
       const int own = column + lane / kQuads;
       const uint4 value = load_shared_quad(turn + static_cast<uint32_t>(own * kStorePitch + quad) * 4);
-      store_global_quad(address + column_offset(columns, own), value);
+      store_result_quad<T>(address + column_offset(columns, own), value);
     }
   }
 
@@ -215,7 +243,7 @@ struct DenseStore {
         if (partial && !row_target(pair, place.row).has(column_j(columns, place.column))) address[i] = kDenseNowhere;
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) store_global(address[i], value[i]);
+      for (int i = 0; i < 4; ++i) store_result<T>(address[i], value[i]);
     }
   }
 
@@ -242,9 +270,10 @@ struct DenseStore {
       device::barrier_sync(1 + thread / 128, 128);  // nobody reads the old ones any more
       if (thread % 128 < Traits::kColumns) {
         const DensePlace own = dense_place(p, static_cast<int>(item.column_tile) * Traits::kColumns + thread % 128);
-        DenseColumn column = dense_column(p, own);
+        DenseColumn column = dense_column(p, own, sizeof(T));
         if (p.bias != nullptr && own.channel < p.target_channels) {
-          column.bias = __ldg(p.bias + int64_t{item.group} * p.target_channels + own.channel);
+          const auto* const bias = static_cast<const T*>(p.bias);
+          column.bias = device::to_accumulator(bias[int64_t{item.group} * p.target_channels + own.channel]);
         }
         store_shared_quad(shared + static_cast<uint32_t>(thread % 128) * 16, __builtin_bit_cast(uint4, column));
       }

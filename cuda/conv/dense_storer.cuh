@@ -125,7 +125,8 @@ struct DenseStorer {
         const DensePlace own = dense_place(p, static_cast<int>(item.column_tile) * Traits::kColumns + i);
         DenseColumn column = dense_column(p, own);
         if (p.bias != nullptr && own.channel < p.target_channels) {
-          column.bias = __ldg(p.bias + int64_t{item.group} * p.target_channels + own.channel);
+          const auto* const bias = static_cast<const float*>(p.bias);
+          column.bias = __ldg(bias + int64_t{item.group} * p.target_channels + own.channel);
         }
         store_shared_quad(s.columns + static_cast<uint32_t>(i) * 16, __builtin_bit_cast(uint4, column));
       }

@@ -3,7 +3,7 @@
 
 namespace halo::cuda::conv {
 
-template void multiply_dense<1, DenseShapes::Narrow>(const DensePlan&, const DenseParams&, const PlainSum&, int,
-                                                     const CUtensorMap&, bool, cudaStream_t);
+template void multiply_dense<float, 1, DenseShapes::Narrow>(const DensePlan&, const DenseParams&, const PlainSum&, int,
+                                                            const CUtensorMap&, bool, cudaStream_t);
 
 }  // namespace halo::cuda::conv

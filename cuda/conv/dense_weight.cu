@@ -15,6 +15,7 @@
 #include "dense_weight_launch.h"
 #include "ordered_sum.cuh"
 #include "plan_key.h"
+#include "storage.h"
 
 namespace halo::cuda::conv {
 namespace {
@@ -107,9 +108,11 @@ Road road_over_copies(const ConvProblem& problem, int64_t together, bool split, 
 
 Road make_road(const ConvProblem& p, const ConvConfig& config) {
   constexpr int64_t kMostShared = 160;  // words of a row that images share
-  const bool split = config.precision == Precision::Float32, aligned = config.alignment >= 16;
+  const bool half = is_half(config.dtype), aligned = config.alignment >= 16;
+  const bool split = !half && config.precision == Precision::Float32;
   const int multiprocessors = device_traits().multiprocessors;
-  Road road{p, plan_dense_weight(p, split, aligned, multiprocessors)};
+  Road road{p, plan_dense_weight(p, split, aligned, multiprocessors, half ? 2 : 4)};
+  if (half) return road;
   for (int64_t together = 1; together == 1 || (together < 2 * p.batch && p.stride[2] == 1 &&
                                                together * shared_pitch(p, together) <= kMostShared);
        together *= 2) {
@@ -120,7 +123,8 @@ Road make_road(const ConvProblem& p, const ConvConfig& config) {
 }
 
 bool supports(const ConvProblem& problem, const ConvConfig& config) {
-  if (config.pass != ConvPass::BackwardWeight || config.dtype != DType::Float32) return false;
+  if (config.pass != ConvPass::BackwardWeight || (config.dtype != DType::Float32 && !is_half(config.dtype)))
+    return false;
   if (!device_traits().is_hopper()) return false;
   if (problem.groups > 1 && (problem.in_channels_per_group() < 8 || problem.out_channels_per_group() < 8)) return false;
   return kept_plan<make_road>(problem, config)->plan.valid;
@@ -135,10 +139,9 @@ double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
 }
 
 /// The operand, or its copy, which it makes at `to`.
-const float* with_rows(const void* operand, const Road& road, int64_t images, int64_t rows, int64_t width,
-                       int64_t copy_width, std::byte* to, std::size_t copy_bytes, cudaStream_t stream) {
-  const auto* from = static_cast<const float*>(operand);
-  if (copy_bytes == 0) return from;
+const void* with_rows(const void* operand, const Road& road, int64_t images, int64_t rows, int64_t width,
+                      int64_t copy_width, std::byte* to, std::size_t copy_bytes, cudaStream_t stream) {
+  if (copy_bytes == 0) return operand;
   const int64_t quads = road.problem.batch * rows * copy_width / 4,
                 pitch = road.together == 1 ? copy_width : road.pitch;
   const auto divide = [](int64_t by) { return FastDivide(static_cast<uint32_t>(by)); };
@@ -146,26 +149,26 @@ const float* with_rows(const void* operand, const Road& road, int64_t images, in
                           divide(pitch),           divide(rows), divide(copy_width / 4)};
   constexpr int64_t kMostBlocks = 132 * 16;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>((quads + kThreads - 1) / kThreads, kMostBlocks));
-  launch("dense_weight rows", copy_rows, dim3(blocks), dim3(kThreads), 0, stream, from, reinterpret_cast<float4*>(to),
-         quads, shared);
-  return reinterpret_cast<const float*>(to);
+  launch("dense_weight rows", copy_rows, dim3(blocks), dim3(kThreads), 0, stream, static_cast<const float*>(operand),
+         reinterpret_cast<float4*>(to), quads, shared);
+  return to;
 }
 
-template <bool Split>
-void accumulate(const DenseWeightPlan& plan, const float* gathered, const float* streamed, double* partial,
+template <class T, bool Split>
+void accumulate(const DenseWeightPlan& plan, const void* gathered, const void* streamed, double* partial,
                 cudaStream_t stream) {
   switch (plan.tile_columns) {
-    case 16: return launch_dense_weight<16, Split>(plan, gathered, streamed, partial, stream);
-    case 32: return launch_dense_weight<32, Split>(plan, gathered, streamed, partial, stream);
-    case 48: return launch_dense_weight<48, Split>(plan, gathered, streamed, partial, stream);
-    case 64: return launch_dense_weight<64, Split>(plan, gathered, streamed, partial, stream);
-    case 96: return launch_dense_weight<96, Split>(plan, gathered, streamed, partial, stream);
-    case 128: return launch_dense_weight<128, Split>(plan, gathered, streamed, partial, stream);
+    case 16: return launch_dense_weight<T, 16, Split>(plan, gathered, streamed, partial, stream);
+    case 32: return launch_dense_weight<T, 32, Split>(plan, gathered, streamed, partial, stream);
+    case 48: return launch_dense_weight<T, 48, Split>(plan, gathered, streamed, partial, stream);
+    case 64: return launch_dense_weight<T, 64, Split>(plan, gathered, streamed, partial, stream);
+    case 96: return launch_dense_weight<T, 96, Split>(plan, gathered, streamed, partial, stream);
+    case 128: return launch_dense_weight<T, 128, Split>(plan, gathered, streamed, partial, stream);
     default: break;
   }
-  if constexpr (!Split) {  // wider ones where folded taps fill them
-    if (plan.tile_columns == 144) return launch_dense_weight<144, Split>(plan, gathered, streamed, partial, stream);
-    if (plan.tile_columns == 192) return launch_dense_weight<192, Split>(plan, gathered, streamed, partial, stream);
+  if constexpr (!Split && sizeof(T) == 4) {  // wider ones where folded taps fill them
+    if (plan.tile_columns == 144) return launch_dense_weight<T, 144, Split>(plan, gathered, streamed, partial, stream);
+    if (plan.tile_columns == 192) return launch_dense_weight<T, 192, Split>(plan, gathered, streamed, partial, stream);
   }
   fail<InternalError>("dense_weight: no tile of ", plan.tile_columns, " columns");
 }
@@ -175,17 +178,18 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
   const Road& road = *kept;
   const DenseWeightPlan& plan = road.plan;
   auto* copies = static_cast<std::byte*>(operands.workspace) + road.partial_bytes();
-  const auto* x = static_cast<const float*>(operands.x);
-  const auto* y = static_cast<const float*>(operands.y);
-  const float* x_rows = with_rows(x, road, problem.batch, problem.in_channels * problem.input[0] * problem.input[1],
-                                  problem.input[2], road.problem.input[2], copies, road.x_copy, stream);
-  const float* y_rows = with_rows(y, road, problem.batch, problem.out_channels * problem.output[0] * problem.output[1],
-                                  problem.output[2], road.problem.output[2], copies + road.x_copy, road.y_copy, stream);
+  const void* const x_rows =
+      with_rows(operands.x, road, problem.batch, problem.in_channels * problem.input[0] * problem.input[1],
+                problem.input[2], road.problem.input[2], copies, road.x_copy, stream);
+  const void* const y_rows =
+      with_rows(operands.y, road, problem.batch, problem.out_channels * problem.output[0] * problem.output[1],
+                problem.output[2], road.problem.output[2], copies + road.x_copy, road.y_copy, stream);
   auto* partial = static_cast<double*>(operands.workspace);
-  const auto& enqueue = plan.split ? accumulate<true> : accumulate<false>;
-  enqueue(plan, plan.swapped ? y_rows : x_rows, plan.swapped ? x_rows : y_rows, partial, stream);
-  ordered_sum<float>(problem, operands, plan.geometry.splits, stream, DenseWeightOrder{plan.geometry, plan.swapped},
-                     true);
+  dispatch_products(config, [&]<class T, bool Split>(std::type_identity<T>, std::bool_constant<Split>) {
+    accumulate<T, Split>(plan, plan.swapped ? y_rows : x_rows, plan.swapped ? x_rows : y_rows, partial, stream);
+    ordered_sum<T>(problem, operands, plan.geometry.splits, stream, DenseWeightOrder{plan.geometry, plan.swapped},
+                   true);
+  });
 }
 
 }  // namespace

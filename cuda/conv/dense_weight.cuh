@@ -3,7 +3,7 @@
 //
 // A block computes up to 384 rows (input channel, tap) by N columns (output channels) of the gradient over one range of
 // positions (a split), stage by stage down the columns of stages. One warpgroup loads, three multiply:
-// - The gathered operand (rows): float32 lines with their halo, fetched by the copy engine into a ring, so that a stage
+// - The gathered operand (rows): lines with their halo, fetched by the copy engine into a ring, so that a stage
 //   fetches only the lines that the one above did not have. Consumers read wgmma A fragments out of them at any tap
 //   offset, straight into registers, and split them there: no im2col is ever written.
 // - The streamed operand (columns): K-major tiles of TF32 numbers in shared memory, as wgmma takes B. Where the copy
@@ -19,8 +19,10 @@
 // those to float64 in the workspace every `flush_stages` stages: the error stays put at any length. A second kernel
 // adds the splits in order. No atomics: the bits depend on the plan alone.
 //
-// Limits: float32 storage, both operands dense; channel planes below 2^28 floats, offsets 64-bit; the lines that 64
-// rows of one stage need must fit in shared memory beside the streamed tiles, and each line in 256 words (`valid ==
+// Half types are exact in TF32: lines hold them as they are, and A fragments become float32 when they are read.
+//
+// Limits: both operands dense; channel planes below 2^28 floats or 2^27 of half types, offsets 64-bit; the lines that
+// 64 rows of one stage need must fit in shared memory beside the streamed tiles, and each line in 256 words (`valid ==
 // false` from plan_dense_weight otherwise, which happens for large dilations along the width, and the dispatcher falls
 // back).
 #pragma once
@@ -57,7 +59,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) accumulate(const __grid_con
   if (warpgroup == kConsumers) {
     registers_decrease<Tile::kProducerRegisters>();
     if (thread < 32) {
-      LineFetcher(p, block, shared).run(thread);
+      LineFetcher<Tile>(p, block, shared).run(thread);
     } else if (thread < 64) {
       BoxFetcher<Tile>(p, block, shared).run(thread - 32);
     } else {
@@ -72,10 +74,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1) accumulate(const __grid_con
 
 }  // namespace dense_weight
 
-template <int Columns, bool Split>
-void launch_dense_weight(const DenseWeightPlan& plan, const float* gathered, const float* streamed, double* partial,
+template <class T, int Columns, bool Split>
+void launch_dense_weight(const DenseWeightPlan& plan, const void* gathered, const void* streamed, double* partial,
                          cudaStream_t stream) {
-  using Tile = DenseWeightTile<Columns, Split>;
+  using Tile = DenseWeightTile<Columns, Split, T>;
   const TensorMap x = plane_matrix_map(plan.geometry.gathered, gathered, false);
   const TensorMap y = plane_matrix_map(plan.geometry.streamed, streamed, plan.geometry.direct);
   const DenseWeightParams params{x.map, y.map, gathered, streamed, x.shift, y.shift, partial, plan.geometry};

@@ -4,6 +4,7 @@
 
 #include "../device/async_copy.cuh"
 #include "../device/mbarrier.cuh"
+#include "../device/number.cuh"
 #include "../device/shared_words.cuh"
 #include "../device/tf32_split.cuh"
 #include "../device/wgmma.cuh"
@@ -15,16 +16,19 @@ namespace halo::cuda::conv {
 struct DenseWeightParams {
   CUtensorMap gathered_map;
   CUtensorMap streamed_map;
-  const float* gathered;
-  const float* streamed;
-  int gathered_shift, streamed_shift;  ///< floats between a map's base and the tensor's first element
+  const void* gathered;
+  const void* streamed;
+  int gathered_shift, streamed_shift;  ///< elements between a map's base and the tensor's first element
   double* partial;                     ///< [split][group][column][row]
   DenseWeightGeometry geometry;
 };
 
-/// N columns a block; Split: three products, else one. All three warpgroups' register budgets follow from them.
-template <int N, bool Split>
+/// N columns a block; Split: three products, else one; T: storage of the operands. All three warpgroups' register
+/// budgets follow from them.
+template <int N, bool Split, class T>
 struct DenseWeightTile {
+  using Type = T;
+  static constexpr int kElement = sizeof(T), kGranule = 16 / kElement;
   static constexpr int kColumns = N;
   static constexpr bool kSplit = Split;
   /// With partial sums beside the sums, only half of 128 columns at a time fit the registers.
@@ -98,7 +102,7 @@ struct Block {
 /// What consumers need to know of a stage beside its data: four words.
 ///   x, y  bit 4u + c: whether positions 8u + c, and 8u + c + 4, exist (c < 4)
 ///   z     byte of the stage's first line in the ring of gathered lines, a multiple of 16, and where it begins in its
-///         box (0 to 3 words)
+///         box (less than 16 bytes, in elements)
 ///   w     bit 0: whether some position does not exist; above: bytes from a line's beginning to its first position
 constexpr int kNoteBytes = 16;
 
@@ -139,6 +143,40 @@ struct Shared {
   __device__ uint32_t empty(int slot) const { return barriers + (4 * kMaxStages + slot) * 8; }
   __device__ uint32_t note(int slot) const { return barriers + 5 * kMaxStages * 8 + slot * kNoteBytes; }
 };
+
+/// One element of shared memory.
+template <class T>
+__device__ __forceinline__ float load_element(uint32_t address) {
+  if constexpr (sizeof(T) == 4) {
+    return load_shared(address);
+  } else {
+    T value;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value.bits) : "r"(address));
+    return to_accumulator(value);
+  }
+}
+/// Four neighbours that lie aligned.
+template <class T>
+__device__ __forceinline__ float4 load_elements(uint32_t address) {
+  if constexpr (sizeof(T) == 4) {
+    return load_shared_vector(address);
+  } else {
+    const int2 words = load_shared_pair(address);
+    float value[4];
+    unpack_word<T>(static_cast<uint32_t>(words.x), value);
+    unpack_word<T>(static_cast<uint32_t>(words.y), value + 2);
+    return {value[0], value[1], value[2], value[3]};
+  }
+}
+/// An element's bits.
+template <class T>
+__device__ __forceinline__ void store_element(uint32_t address, uint32_t bits) {
+  if constexpr (sizeof(T) == 4) {
+    store_shared(address, bits);
+  } else {
+    store_shared_half(address, bits);
+  }
+}
 
 /// One operand of the tensor core, which ignores bits below TF32's by itself, as high and, if Split, low part. Of an
 /// infinity, a NaN or a number next to the largest, the results are not finite; they are then summed again otherwise.

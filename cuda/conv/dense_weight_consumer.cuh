@@ -26,20 +26,21 @@ struct Streamed {
 /// A warpgroup's share of a block: up to kTiles tiles of 64 rows, all columns.
 template <class Tile>
 struct Consumer {
+  static constexpr int kElement = Tile::kElement, kMask = Tile::kGranule - 1;
   static constexpr int kSums = Tile::kWgmmaColumns / 2;
   const DenseWeightParams& p;
   const Block& block;
   int warpgroup, thread;
   uint32_t ring;  ///< bytes of the gathered lines
   /// Of this thread's two rows of each tile: byte offset from the stage's first line, and from bit 28 on the flat index
-  /// modulo 4 of the line they lie in, relative to that one's.
+  /// modulo a granule of the line they lie in, relative to that one's.
   uint32_t row[Tile::kTiles][2];
   float sum[Tile::kTiles][Tile::kHalves][kSums];
 
   __device__ __forceinline__ Consumer(const DenseWeightParams& params, const Block& b, int wg, int t)
       : p(params), block(b), warpgroup(wg), thread(t) {
     const auto& g = p.geometry;
-    ring = static_cast<uint32_t>(g.ring_lines * g.line_words_apart()) * 4;
+    ring = static_cast<uint32_t>(g.ring_lines * g.line_words_apart() * kElement);
 #pragma unroll
     for (int m = 0; m < Tile::kTiles; ++m) {
 #pragma unroll
@@ -52,9 +53,9 @@ struct Consumer {
         const int tap_z = tap / g.row_taps[1], tap_y = tap % g.row_taps[1], own = channel - block.first_channel;
         const int words = g.gathered.channel_word(own) + tap_z * g.tap_offset[0] + tap_y * g.tap_offset[1] +
                           tap_w * g.tap_offset[2] + thread % 4 * g.position_words;
-        const int flat = own * static_cast<int>(g.gathered.plane & 3) +
+        const int flat = own * static_cast<int>(g.gathered.plane & kMask) +
                          (tap_z * g.dilation[0] * g.extent[1] + tap_y * g.dilation[1]) * g.extent[2];
-        row[m][h] = active(m) ? static_cast<uint32_t>(words * 4) | static_cast<uint32_t>(flat & 3) << 28 : 0;
+        row[m][h] = active(m) ? static_cast<uint32_t>(words * kElement) | static_cast<uint32_t>(flat & kMask) << 28 : 0;
       }
     }
     clear();
@@ -74,27 +75,28 @@ struct Consumer {
   }
 
   /// Byte offset in the ring of a row, `offset` bytes further on, in a line that begins `shift` words further into its
-  /// box (modulo 4) than the row's own in the stage's first step.
+  /// box (modulo a granule) than the row's own in the stage's first step.
   __device__ __forceinline__ uint32_t place(uint32_t row, uint32_t begin, int offset, int shift) const {
     const uint32_t at = (row & 0x0fffffffu) + (begin & ~15u) + offset;
-    return (at >= ring ? at - ring : at) + ((row >> 28) + begin + shift & 3) * 4;
+    return (at >= ring ? at - ring : at) + ((row >> 28) + begin + shift & kMask) * kElement;
   }
   template <Walk How>
   __device__ __forceinline__ int step_bytes() const {
-    return How == Walk::Neighbours ? 32 : p.geometry.position_words * 32;
+    return 8 * kElement * (How == Walk::Neighbours ? 1 : p.geometry.position_words);
   }
   /// Where the rows of tile `m` read their first position of k8 step `step`.
   __device__ __forceinline__ void find(int m, uint32_t gathered, int step, const Note& note, uint32_t (&at)[2]) const {
     int offset = 0, shift = 0;
-    if (step != 0) offset = p.geometry.step_offset[step] * 4, shift = p.geometry.step_shift[step];
+    if (step != 0) offset = p.geometry.step_offset[step] * kElement, shift = p.geometry.step_shift[step];
 #pragma unroll
     for (int h = 0; h < 2; ++h) at[h] = gathered + place(row[m][h], note.begin, offset, shift);
   }
   static __device__ __forceinline__ void load_step(float* value, const uint32_t (&at)[2], uint32_t half) {
-    value[0] = load_shared(at[0]);
-    value[1] = load_shared(at[1]);
-    value[2] = load_shared(at[0] + half);
-    value[3] = load_shared(at[1] + half);
+    using T = typename Tile::Type;
+    value[0] = load_element<T>(at[0]);
+    value[1] = load_element<T>(at[1]);
+    value[2] = load_element<T>(at[0] + half);
+    value[3] = load_element<T>(at[1] + half);
   }
 
   /// A fragments of `Steps` k8 steps from `first` on; `at`: where they begin, unless they are found one by one. Clears
@@ -104,7 +106,7 @@ struct Consumer {
                                        int first, const Note& note) const {
 #pragma unroll
     for (int u = 0; u < Steps; ++u) {
-      const uint32_t half = How == Walk::Neighbours ? 16 : p.geometry.position_words * 16;
+      const uint32_t half = step_bytes<How>() / 2;
       uint32_t own[2] = {at[0] + u * 2 * half, at[1] + u * 2 * half};
       if constexpr (How == Walk::Found) find(m, gathered, first + u, note, own);
       load_step(&value[u * 4], own, half);

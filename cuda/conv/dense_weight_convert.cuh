@@ -8,7 +8,11 @@ namespace halo::cuda::conv::dense_weight {
 
 /// Two warps, together at each stage or taking turns at them.
 template <class Tile>
-struct Converter : Loader {
+struct Converter : Loader<Tile> {
+  using T = typename Tile::Type;
+  using Base = Loader<Tile>;
+  using Base::block, Base::first_gathered, Base::first_streamed, Base::g, Base::gathered_line, Base::kElement,
+      Base::kGranule, Base::left_edge, Base::p, Base::shared, Base::shift, Base::streamed_line, Base::wrapped;
   const int threads, thread, turn;  ///< threads at a stage, this one among them, and which stages it takes
   const int width_log;              ///< of how many threads, a power of two, share a line of a column
   const int channels;               ///< streamed, of one folded tap
@@ -19,7 +23,7 @@ struct Converter : Loader {
   Slot tile, high, box, lines;
 
   __device__ __forceinline__ Converter(const DenseWeightParams& params, const Block& b, const Shared& s, int t)
-      : Loader(params, b, s),
+      : Base(params, b, s),
         threads(g.converters()),
         thread(g.turns ? t % 32 : t),
         turn(t / 32),
@@ -84,12 +88,13 @@ struct Converter : Loader {
       const int own_line = row / g.planes, plane = row - own_line * g.planes, line = g.lines - fresh + own_line;
       int flat;
       const bool inside = gathered_line(at, plane, line, flat);
-      const uint32_t stored = shared.gathered() + (wrapped(first_line + line) * g.planes + plane) * g.line_pitch * 4;
+      const uint32_t stored =
+          shared.gathered() + (wrapped(first_line + line) * g.planes + plane) * g.line_pitch * kElement;
       for (int channel = thread & (lanes - 1); channel < block.channels; channel += lanes) {
         const int begin = shift(m, first + channel, flat, p.gathered_shift), end = g.line_words - begin;
-        const uint32_t to = stored + (m.channel_word(channel) + begin) * 4;
-        for (int w = 0; w < min(left, end); ++w) store_shared(to + w * 4, 0);
-        for (int w = right; w < end; ++w) store_shared(to + w * 4, 0);
+        const uint32_t to = stored + (m.channel_word(channel) + begin) * kElement;
+        for (int w = 0; w < min(left, end); ++w) store_element<T>(to + w * kElement, 0);
+        for (int w = right; w < end; ++w) store_element<T>(to + w * kElement, 0);
       }
     }
     const int tail = max(0, static_cast<int>(m.tail()) - first);  // the first of the block's channels
@@ -99,18 +104,27 @@ struct Converter : Loader {
       const bool inside = gathered_line(at, plane, line, flat);
       channel += tail;
       const int begin = shift(m, first + channel, flat, p.gathered_shift), x = x0 + word;
-      const uint32_t stored = shared.gathered() + (wrapped(first_line + line) * g.planes + plane) * g.line_pitch * 4;
-      return Word{
-          begin + word < g.line_words ? stored + (m.channel_word(channel) + begin + word) * 4 : 0,
-          inside && x >= 0 && x < g.extent[2] ? p.gathered + (first + channel) * m.plane + flat + word : nullptr};
+      const uint32_t stored =
+          shared.gathered() + (wrapped(first_line + line) * g.planes + plane) * g.line_pitch * kElement;
+      return Word{begin + word < g.line_words ? stored + (m.channel_word(channel) + begin + word) * kElement : 0,
+                  inside && x >= 0 && x < g.extent[2]
+                      ? static_cast<const T*>(p.gathered) + (first + channel) * m.plane + flat + word
+                      : nullptr};
     });
   }
 
   /// Where a word goes in shared memory, 0 where nowhere, and whence; else it is a zero.
   struct Word {
     uint32_t to;
-    const float* from;
+    const T* from;
   };
+  static __device__ __forceinline__ uint32_t bits_of(T value) {
+    if constexpr (sizeof(T) == 4) {
+      return __float_as_uint(value);
+    } else {
+      return value.bits;
+    }
+  }
   /// By all threads of the stage: several on their way at once, as each takes as long as a stage should.
   template <class F>
   __device__ __forceinline__ void copy_words(int rows, int channels, int words, const F& find) const {
@@ -123,11 +137,11 @@ struct Converter : Loader {
       for (int j = 0; j < kBatch; ++j) {
         const int i = first + j * threads;
         word[j] = i < rows * row_words ? find(i / row_words, i % row_words / words, i % words) : Word{0, nullptr};
-        value[j] = word[j].from != nullptr ? __float_as_uint(*word[j].from) : 0;
+        value[j] = word[j].from != nullptr ? bits_of(*word[j].from) : 0;
       }
 #pragma unroll
       for (int j = 0; j < kBatch; ++j)
-        if (word[j].to != 0) store_shared(word[j].to, value[j]);
+        if (word[j].to != 0) store_element<T>(word[j].to, value[j]);
     }
   }
 
@@ -142,9 +156,12 @@ struct Converter : Loader {
       int flat;
       const bool inside = streamed_line(at, row / g.fold_taps, row % g.fold_taps, flat);
       const int begin = shift(m, first + channel, flat, p.streamed_shift);
-      const uint32_t to = shared.raw(raw_slot) + (row * m.period * m.box_pitch + m.channel_word(channel) + begin) * 4;
-      return Word{begin + word < m.box_words ? to + word * 4 : 0,
-                  inside && w0 + word < g.streamed_extent[2] ? p.streamed + source * m.plane + flat + word : nullptr};
+      const uint32_t to =
+          shared.raw(raw_slot) + (row * m.period * m.box_pitch + m.channel_word(channel) + begin) * kElement;
+      return Word{begin + word < m.box_words ? to + word * kElement : 0,
+                  inside && w0 + word < g.streamed_extent[2]
+                      ? static_cast<const T*>(p.streamed) + source * m.plane + flat + word
+                      : nullptr};
     });
     // What is written here, other threads convert.
     if (g.turns) {
@@ -188,10 +205,11 @@ struct Converter : Loader {
         int flat;
         streamed_line(at, line, tap, flat);
         const int first_shift = shift(m, first_streamed(at), flat, p.streamed_shift);
-        for (int residue = 0; residue < m.period; ++residue, raw += m.box_pitch * 4) {
-          const Columns columns{raw, line * 2 * g.row_steps, tap * channels + residue,
-                                (channels - residue + m.period - 1) >> m.period / 2};
-          switch (first_shift + residue * static_cast<int>(m.plane & 3) & 3) {
+        for (int residue = 0; residue < m.period; ++residue, raw += m.box_pitch * kElement) {
+          const int begin = first_shift + residue * static_cast<int>(m.plane % kGranule) & kGranule - 1;
+          const Columns columns{raw + begin / 4 * 4 * kElement, line * 2 * g.row_steps, tap * channels + residue,
+                                (channels - residue + m.period - 1) >> m.period_log};
+          switch (begin % 4) {
             case 0: convert<0>(columns, high, low); break;
             case 1: convert<1>(columns, high, low); break;
             case 2: convert<2>(columns, high, low); break;
@@ -204,19 +222,19 @@ struct Converter : Loader {
 
   /// One line of the columns of one folded tap and one residue.
   struct Columns {
-    uint32_t raw;
+    uint32_t raw;       ///< where the first begins, less `Shift`
     int quad;           ///< of the tile, that the line's first four positions become
     int column, count;  ///< the first, and how many, `period` apart
   };
 
-  /// A thread takes the same four positions of several columns, all of which begin at word `Shift` of their boxes.
+  /// A thread takes the same four positions of several columns, all of which begin `Shift` elements further on.
   template <int Shift>
   __device__ __forceinline__ void convert(const Columns& columns, uint32_t high, uint32_t low) const {
     constexpr int kBatch = Tile::kColumns % 3 == 0 ? 3 : 4;
     const int together = threads >> width_log, quad = thread & ((1 << width_log) - 1);
     if (quad >= 2 * g.row_steps) return;
     const int tile_quad = columns.quad + quad, last = columns.count - 1;
-    const uint32_t from = columns.raw + quad * 16, to = high + tile_quad / 8 * chunk_bytes(Tile::kColumns);
+    const uint32_t from = columns.raw + quad * 4 * kElement, to = high + tile_quad / 8 * chunk_bytes(Tile::kColumns);
     const uint32_t low_part = low - high;
 #pragma unroll 1
     for (int first = thread >> width_log; first <= last; first += together * kBatch) {
@@ -224,9 +242,9 @@ struct Converter : Loader {
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
         // The last again where there are no more.
-        const uint32_t line = from + min(first + j * together, last) * g.streamed.box_words * 4;
-        value[j] = load_shared_vector(line);
-        if constexpr (Shift != 0) value[j] = advance(value[j], load_shared_vector(line + 16), Shift);
+        const uint32_t line = from + min(first + j * together, last) * g.streamed.box_words * kElement;
+        value[j] = load_elements<T>(line);
+        if constexpr (Shift != 0) value[j] = advance(value[j], load_elements<T>(line + 4 * kElement), Shift);
       }
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
@@ -270,7 +288,7 @@ struct Converter : Loader {
     int flat;
     gathered_line(at, 0, 0, flat);
     const int begin = shift(g.gathered, first_gathered(at), flat, p.gathered_shift);
-    store_shared(note, near, far, first_line * g.line_words_apart() * 4 + begin,
+    store_shared(note, near, far, first_line * g.line_words_apart() * kElement + begin,
                  (g.lead - before) * g.position_words * 8 + ragged);
   }
 };

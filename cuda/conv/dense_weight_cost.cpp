@@ -46,7 +46,7 @@ int bank_cycles(const Geometry& g, int fragments) {
     int worst = 1;
     for (int i = 0; i < 32; ++i) {
       const int row = std::min(fragment * 8 + i / 4, rows - 1);
-      const int word = row_words(g, row) + i % 4 * g.position_words;
+      const int word = (row_words(g, row) + i % 4 * g.position_words) * g.element() / 4;  // of a bank
       words[static_cast<std::size_t>(i)] = word;
       const auto seen = words.begin() + i;
       if (std::find(words.begin(), seen, word) == seen)
@@ -64,8 +64,9 @@ double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) 
   const double fixed = 900 + (slow ? (g.turns ? 100 : 0) : (g.turns ? 0 : 250));
   // Sums move to registers after 4 steps, or 2 or 1 at the end of a stage: short groups cost more.
   const int groups = g.steps / 4 + (g.steps & 2) / 2 + (g.steps & 1);
+  const double halves = g.element() == 2 ? 1.35 : 1;  // are read one by one, two of a bank
   const double multiply = fixed + g.steps * tiles_in_time(tile_columns, tiles, split) *
-                                      tile_step_cycles(tile_columns, split) * (g.walks() ? 1.0 : 1.25) *
+                                      tile_step_cycles(tile_columns, split) * halves * (g.walks() ? 1.0 : 1.25) *
                                       (1 + 0.25 * (4.0 * groups / g.steps - 1));
   const double boxes = static_cast<double>(g.planes) * g.fresh * g.gathered.period;
   const double raw_boxes = static_cast<double>(g.raw_lines()) * (g.direct ? g.row_steps / 4 : g.streamed.period);
@@ -77,15 +78,15 @@ double stage_cycles(const Geometry& g, int tile_columns, int tiles, bool split) 
   const double load =
       std::max({ready + (g.ahead == 0 ? 2 * kLatency : 0.0), pipe, wait, 600 + 60 * std::max(boxes, raw_boxes)});
   const double lines = boxes * g.gathered.box_channels, raw = raw_boxes * g.streamed.box_channels;
-  const double elements = g.steps * 8.0 * tile_columns;
+  const double elements = g.steps * 8.0 * tile_columns, line_bytes = g.gathered.box_words * g.element();
   const double shared = g.steps * tiles * (16.0 + (split ? 3 : 1) * tile_columns / 4.0) +
-                        elements * (split ? 16 : 12) / 128 + lines * g.gathered.box_words * 4 / 128;
+                        elements * (split ? 16 : 12) / 128 + lines * line_bytes / 128;
   // The copy engine takes a few cycles for each line of a box; the L2 cache reads sectors of 32 bytes, one more where a
   // line is not aligned; memory likes lines long. Row blocks share the streamed operand's reads from memory, and folded
   // taps read it again from the L2 cache.
-  const double raw_bytes = raw * (g.streamed.box_words * 4 + (g.streamed_shift ? 16 : 0));
-  const double copy = std::max((lines + raw) * 4, (lines * (g.gathered.box_words * 4 + 32) + raw_bytes) / 24);
-  const double memory = (lines * (g.gathered.box_words * 4 + 192) + raw_bytes / (g.m_blocks * g.fold_taps)) / 26;
+  const double raw_bytes = raw * (g.streamed.box_words * g.element() + (g.streamed_shift ? 16 : 0));
+  const double copy = std::max((lines + raw) * 4, (lines * (line_bytes + 32) + raw_bytes) / 24);
+  const double memory = (lines * (line_bytes + 192) + raw_bytes / (g.m_blocks * g.fold_taps)) / 26;
   return std::max({multiply, load, shared, copy, memory}) + 0.1 * memory;
 }
 

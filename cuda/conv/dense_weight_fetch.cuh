@@ -7,7 +7,9 @@
 namespace halo::cuda::conv::dense_weight {
 
 /// What the loading warps know of a stage.
+template <class Tile>
 struct Loader {
+  static constexpr int kElement = Tile::kElement, kGranule = Tile::kGranule, kBankRow = 8 * kGranule;
   const DenseWeightParams& p;
   const DenseWeightGeometry& g;
   const Block& block;
@@ -43,9 +45,11 @@ struct Loader {
            static_cast<unsigned>(z) < static_cast<unsigned>(g.streamed_extent[0]) &&
            static_cast<unsigned>(y) < static_cast<unsigned>(g.streamed_extent[1]);
   }
-  /// Index in the tensor, modulo 4, of position `flat` of a channel; `base` is the tensor's own, from its map's base.
+  /// Index in the tensor, modulo a granule, of position `flat` of a channel; `base` is the tensor's own, from its map's
+  /// base.
   static __device__ __forceinline__ int shift(const PlaneMatrix& m, int channel, int flat, int base) {
-    return ((channel & 3) * static_cast<int>(m.plane & 3) + flat + base) & 3;
+    constexpr int kMask = kGranule - 1;
+    return ((channel & kMask) * static_cast<int>(m.plane & kMask) + flat + base) & kMask;
   }
   __device__ __forceinline__ int wrapped(int ring_line) const {
     return ring_line >= g.ring_lines ? ring_line - g.ring_lines : ring_line;
@@ -55,14 +59,16 @@ struct Loader {
                                                    int channel, bool inside, int at, int early, uint32_t barrier) {
     constexpr int kOutside = (1 << 30) + 256;  // a coordinate beyond any row: the box is all zeros
     const int residue = channel & (m.period - 1);
-    const int corner = ((residue * static_cast<int>(m.plane) + at) & ~3) - early;
-    copy_box(to, map, inside ? corner : kOutside, channel >> m.period / 2, barrier);
+    const int corner = ((residue * static_cast<int>(m.plane) + at) & -kGranule) - early;
+    copy_box(to, map, inside ? corner : kOutside, channel >> m.period_log, barrier);
   }
 };
 
 /// One warp: a box a lane.
-struct LineFetcher : Loader {
-  using Loader::Loader;
+template <class Tile>
+struct LineFetcher : Loader<Tile> {
+  using Base = Loader<Tile>;
+  using Base::Base, Base::block, Base::g, Base::kBankRow, Base::kElement, Base::p, Base::shared;
 
   __device__ __forceinline__ void run(int lane) {
     const PlaneMatrix& m = g.gathered;
@@ -70,7 +76,7 @@ struct LineFetcher : Loader {
     Slot ready, emptied;
     int done = 0, done_row = at.row_block;  // stages done, and the row block of the one after them
     int free = g.ring_lines, next_line = 0;
-    const int first_own_line = (lane >> m.period / 2) / g.planes;
+    const int first_own_line = (lane >> m.period_log) / g.planes;
     for (int stage = 0; stage < block.stages; ++stage, at.next(g), ready.next(g.tiles + g.ahead)) {
       const int lines = stage == 0 || at.row_block == 0 ? g.lines : g.fresh;
       while (done <= stage - (g.tiles + g.ahead) || free < lines) {
@@ -81,21 +87,22 @@ struct LineFetcher : Loader {
         free += done_row == 0 ? g.lines : g.fresh;  // what no later stage needs
       }
       const uint32_t barrier = shared.lines_ready(ready.index);
-      const int boxes = g.planes * lines * m.period, first = first_gathered(at);
-      if (lane == 0) barrier_expect(barrier, boxes * m.box_channels * m.box_words * 4);
+      const int boxes = g.planes * lines * m.period, first = this->first_gathered(at);
+      if (lane == 0) barrier_expect(barrier, boxes * m.box_channels * m.box_words * kElement);
       __syncwarp();
       int own_line = first_own_line;
       for (int i = lane; i < boxes; i += 32) {
-        const int residue = i & (m.period - 1), box = i >> m.period / 2;
+        const int residue = i & (m.period - 1), box = i >> m.period_log;
         if (i >= 32) own_line = box / g.planes;
         const int plane = box - own_line * g.planes;
         int flat;
-        const bool inside = gathered_line(at, plane, g.lines - lines + own_line, flat);
-        const int begin = (wrapped(next_line + own_line) * g.planes + plane) * g.line_pitch, early = begin % 32;
-        const uint32_t to = shared.gathered() + (begin - early + residue * m.box_pitch) * 4;
-        fetch_box(to, &p.gathered_map, m, first + residue, inside, flat + p.gathered_shift, early, barrier);
+        const bool inside = this->gathered_line(at, plane, g.lines - lines + own_line, flat);
+        const int begin = (this->wrapped(next_line + own_line) * g.planes + plane) * g.line_pitch,
+                  early = begin % kBankRow;
+        const uint32_t to = shared.gathered() + (begin - early + residue * m.box_pitch) * kElement;
+        this->fetch_box(to, &p.gathered_map, m, first + residue, inside, flat + p.gathered_shift, early, barrier);
       }
-      next_line = wrapped(next_line + lines);
+      next_line = this->wrapped(next_line + lines);
       free -= lines;
     }
   }
@@ -103,8 +110,9 @@ struct LineFetcher : Loader {
 
 /// One warp: a box a lane.
 template <class Tile>
-struct BoxFetcher : Loader {
-  using Loader::Loader;
+struct BoxFetcher : Loader<Tile> {
+  using Base = Loader<Tile>;
+  using Base::Base, Base::block, Base::g, Base::kElement, Base::p, Base::shared;
 
   /// Which streamed box that is: of which line of the stage and folded tap, and which of theirs.
   struct Place {
@@ -124,7 +132,7 @@ struct BoxFetcher : Loader {
     slot.parity = 1;  // a fresh barrier counts as emptied
     // Boxes of a line: of 32 positions each, or of the channels of one residue.
     const int of_line = g.direct ? g.row_steps / 4 : m.period, boxes = g.raw_lines() * of_line;
-    const int bytes = boxes * m.box_channels * m.box_words * 4;
+    const int bytes = boxes * m.box_channels * m.box_words * kElement;
     const Place own(g, lane, of_line);  // most stages have no more boxes than lanes
     for (int stage = 0; stage < block.stages; ++stage, at.next(g), slot.next(g.box_slots())) {
       if (!g.direct) {
@@ -136,20 +144,20 @@ struct BoxFetcher : Loader {
       const uint32_t barrier = shared.boxes_ready(slot.index);
       if (lane == 0) barrier_expect(barrier, bytes);
       __syncwarp();
-      const int first = first_streamed(at);
+      const int first = this->first_streamed(at);
       for (int i = lane; i < boxes; i += 32) {
         const auto [line, tap, box] = i < 32 ? own : Place(g, i, of_line);
         int flat;
-        const bool inside = streamed_line(at, line, tap, flat);
+        const bool inside = this->streamed_line(at, line, tap, flat);
         flat += p.streamed_shift;
         if (g.direct) {
           const int chunk = line * of_line + box;
           const uint32_t to =
               shared.high(slot.index) + chunk * chunk_bytes(Tile::kColumns) + tap * m.box_channels * 128;
-          fetch_box(to, &p.streamed_map, m, first, inside, flat + box * 32, 0, barrier);
+          this->fetch_box(to, &p.streamed_map, m, first, inside, flat + box * 32, 0, barrier);
         } else {
-          fetch_box(shared.raw(slot.index) + i * m.box_pitch * 4, &p.streamed_map, m, first + box, inside, flat, 0,
-                    barrier);
+          this->fetch_box(shared.raw(slot.index) + i * m.box_pitch * kElement, &p.streamed_map, m, first + box, inside,
+                          flat, 0, barrier);
         }
       }
     }

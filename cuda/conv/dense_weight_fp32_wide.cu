@@ -3,8 +3,11 @@
 
 namespace halo::cuda::conv {
 
-template void launch_dense_weight<64, true>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
-template void launch_dense_weight<96, true>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
-template void launch_dense_weight<128, true>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+template void launch_dense_weight<float, 64, true>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                   cudaStream_t);
+template void launch_dense_weight<float, 96, true>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                   cudaStream_t);
+template void launch_dense_weight<float, 128, true>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                    cudaStream_t);
 
 }  // namespace halo::cuda::conv

@@ -10,15 +10,15 @@ namespace halo::cuda::conv {
 /// What the copy engine needs to know of an operand.
 struct TensorMap {
   CUtensorMap map;
-  int shift;  ///< floats between the map's base, aligned to 16 bytes, and the tensor's first element
+  int shift;  ///< elements between the map's base, aligned to 16 bytes, and the tensor's first element
 };
 
 /// The map of a dense tensor at `data` as `matrix` describes it; `swizzle` as tensor_map has it.
-TensorMap plane_matrix_map(const PlaneMatrix& matrix, const float* data, bool swizzle);
+TensorMap plane_matrix_map(const PlaneMatrix& matrix, const void* data, bool swizzle);
 
 /// Sums of every split into `partial`. Instantiated for the columns of dense_weight_plan.cpp in dense_weight_*.cu.
-template <int Columns, bool Split>
-void launch_dense_weight(const DenseWeightPlan& plan, const float* gathered, const float* streamed, double* partial,
+template <class T, int Columns, bool Split>
+void launch_dense_weight(const DenseWeightPlan& plan, const void* gathered, const void* streamed, double* partial,
                          cudaStream_t stream);
 
 }  // namespace halo::cuda::conv

@@ -1,6 +1,7 @@
 #include "dense_weight_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -28,6 +29,7 @@ struct Form {
   int kernel[3], stride[3], pad[3], dilation[3];
   int fold_axis = -1, fold_taps = 1, fold_pad = 0, fold_dilation = 0;
   bool aligned = false;  ///< both operands begin at multiples of 16 bytes
+  int granule = 4;       ///< elements in 16 bytes
 
   bool fits_folded() const { return fold_taps > 1 && stride[2] == 1; }
 };
@@ -84,27 +86,29 @@ int stored(int count, int stride, int taps, int dilation, int step) {
   return static_cast<int>(std::min<int64_t>(words, 1 << 20));
 }
 
-/// The matrix that channels of `plane` floats form.
-PlaneMatrix plane_matrix(int64_t plane, int64_t channels) {
+/// The matrix that channels of `plane` elements form.
+PlaneMatrix plane_matrix(int64_t plane, int64_t channels, int granule) {
   PlaneMatrix m{};
+  m.granule = granule;
   m.plane = plane;
   m.channels = channels;
-  m.period = static_cast<int>(4 / std::gcd<int64_t>(plane, 4));
+  m.period = granule / static_cast<int>(std::gcd<int64_t>(plane, granule));
+  m.period_log = std::countr_zero(static_cast<unsigned>(m.period));
   return m;
 }
 
 void set_box(int words, int channels, PlaneMatrix& m) {
   m.box_words = words;
   m.box_channels = ceil_div(channels, m.period);
-  m.box_pitch = (m.box_channels * words + 31) / 32 * 32;
+  m.box_pitch = ceil_div(m.box_channels * words, 8 * m.granule) * 8 * m.granule;
 }
 
 /// Fields that do not depend on how the product is cut.
 Geometry start_geometry(const Form& f) {
   Geometry g{};
   const auto plane = [](const int(&e)[3]) { return int64_t{e[0]} * e[1] * e[2]; };
-  g.gathered = plane_matrix(plane(f.gathered), f.batch * f.groups * f.gathered_channels);
-  g.streamed = plane_matrix(plane(f.streamed), f.batch * f.groups * f.streamed_channels);
+  g.gathered = plane_matrix(plane(f.gathered), f.batch * f.groups * f.gathered_channels, f.granule);
+  g.streamed = plane_matrix(plane(f.streamed), f.batch * f.groups * f.streamed_channels, f.granule);
   g.group_channels = f.gathered_channels;
   g.streamed_channels = f.streamed_channels;
   g.fold_axis = f.fold_axis;
@@ -126,7 +130,7 @@ Geometry start_geometry(const Form& f) {
   }
   g.right_padding =
       int64_t{f.positions[2] - 1} * f.stride[2] - f.pad[2] + int64_t{f.kernel[2] - 1} * f.dilation[2] >= f.gathered[2];
-  g.streamed_shift = !f.aligned || f.streamed[2] % 4 != 0 || g.streamed.period != 1;
+  g.streamed_shift = !f.aligned || f.streamed[2] % f.granule != 0 || g.streamed.period != 1;
   g.planes = f.kernel[0];
   g.line_step[0] = f.dilation[0];
   g.position_words = f.stride[2];
@@ -151,7 +155,7 @@ void choose_lines(const Form& f, Geometry& g) {
 
 /// Whether all columns of a tile begin at the same word of their boxes, and boxes of folded taps at whole patterns.
 bool can_be_direct(const Form& f, const Geometry& g) {
-  if (g.streamed.period != 1) return false;
+  if (f.granule != 4 || g.streamed.period != 1) return false;
   if (f.fold_axis < 0) return true;
   const int64_t apart = int64_t{f.fold_dilation} * f.streamed[2] * (f.fold_axis == 0 ? f.streamed[1] : 1);
   return apart % 4 == 0 && f.streamed_channels % 8 == 0;
@@ -170,24 +174,26 @@ bool shape_stage(const Form& f, int step_rows, int row_steps, int tile_columns, 
   g.stages = f.batch * f.positions[0] * g.row_blocks * g.column_blocks;
   g.flush_stages = std::max(1, kFlushPositions / (8 * g.steps));
   choose_lines(f, g);
-  constexpr int kShift = 3;  // a line may begin that far into its box
-  const int words = (stored(8 * row_steps + g.lead, f.stride[2], f.kernel[2], f.dilation[2], 1) + kShift + 3) / 4 * 4;
+  const int shift = f.granule - 1;  // a line may begin that far into its box
+  const int words =
+      ceil_div(stored(8 * row_steps + g.lead, f.stride[2], f.kernel[2], f.dilation[2], 1) + shift, f.granule) *
+      f.granule;
   if (words > kMostBoxChannels || int64_t{g.planes} * g.lines > 1024) return false;
   g.line_words = words;
   set_box(words, g.channels, g.gathered);
-  set_box(g.direct ? 32 : 8 * row_steps + (g.streamed_shift ? 4 : 0),
+  set_box(g.direct ? 32 : 8 * row_steps + (g.streamed_shift ? f.granule : 0),
           std::min(tile_columns / g.fold_taps, f.streamed_channels), g.streamed);
   if (g.gathered.box_channels > kMostBoxChannels) return false;
   g.part_bytes = ceil_div(g.steps, 4) * chunk_bytes(tile_columns);
-  g.raw_bytes = g.direct ? 0 : g.raw_lines() * g.streamed.period * g.streamed.box_pitch * 4;
+  g.raw_bytes = g.direct ? 0 : g.raw_lines() * g.streamed.period * g.streamed.box_pitch * g.element();
   return true;
 }
 
 /// Words between lines (`slack` more than fill whole bank rows) and between channels, and all offsets that follow.
 void set_pitches(const Form& f, int channel_slack, int line_slack, Geometry& g) {
-  const int stored_lines = g.planes * g.ring_lines;
+  const int stored_lines = g.planes * g.ring_lines, bank_row = 8 * f.granule;
   int early = 0;  // most words that a box begins before its line
-  for (int i = 0; i < std::min(stored_lines, 8); ++i) early = std::max(early, i * line_slack % 32);
+  for (int i = 0; i < std::min(stored_lines, 8); ++i) early = std::max(early, i * line_slack % bank_row);
   set_box(g.line_words + early + channel_slack, g.channels, g.gathered);
   g.line_pitch = g.gathered.period * g.gathered.box_pitch + line_slack;
   g.tap_offset[0] = g.line_pitch;
@@ -196,9 +202,9 @@ void set_pitches(const Form& f, int channel_slack, int line_slack, Geometry& g) 
   for (int u = 0; u < g.steps; ++u) {
     const int line = u / g.row_steps, column = u % g.row_steps;
     g.step_offset[u] = line * (f.stride[1] / g.line_step[1]) * g.line_words_apart() + column * 8 * f.stride[2];
-    g.step_shift[u] = static_cast<int>(int64_t{line} * f.stride[1] * f.gathered[2] % 4);
+    g.step_shift[u] = static_cast<int>(int64_t{line} * f.stride[1] * f.gathered[2] % f.granule);
   }
-  const int64_t bytes = (int64_t{stored_lines} * g.line_pitch + 31) / 32 * 32 * 4;
+  const int64_t bytes = (int64_t{stored_lines} * g.line_pitch + bank_row - 1) / bank_row * 128;
   g.gathered_bytes = static_cast<int>(std::min<int64_t>(bytes, 1 << 24));
 }
 
@@ -232,8 +238,8 @@ std::size_t shared_bytes(const Geometry& g) {
 double spread_banks(const Form& f, Geometry& g) {
   const int fragments = std::min(8, ceil_div(g.rows, 8));
   int best = std::numeric_limits<int>::max(), best_channel = 0, best_line = 0;
-  for (int channel = 0; channel < 32 && best > fragments; channel += 4) {
-    for (int line = 0; line < 32 && best > fragments; line += 4) {
+  for (int channel = 0; channel < 8 * f.granule && best > fragments; channel += f.granule) {
+    for (int line = 0; line < 8 * f.granule && best > fragments; line += f.granule) {
       set_pitches(f, channel, line, g);
       if (shared_bytes(g) > kSharedLimit || g.gathered.box_words > kMostBoxChannels) continue;
       const int cycles = bank_cycles(g, fragments);
@@ -335,12 +341,14 @@ void plan_form(const Form& f, int tile_columns, bool split, int multiprocessors,
 
 }  // namespace
 
-DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool aligned, int multiprocessors) {
+DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool aligned, int multiprocessors,
+                                  int element) {
   DenseWeightPlan best;
   Form best_form{};
   if (problem.w_numel() == 0 || problem.w_numel() > kMostPartialSums) return best;
   if (problem.x_numel() == 0 || problem.y_numel() == 0) return best;
-  if (problem.input_positions() >= kExtentLimit || problem.output_positions() >= kExtentLimit) return best;
+  const int64_t plane_limit = kExtentLimit * element / 4;  // a row of the copy engine has as many planes as a granule
+  if (problem.input_positions() >= plane_limit || problem.output_positions() >= plane_limit) return best;
   if (std::max(problem.x_numel() / problem.input_positions(), problem.y_numel() / problem.output_positions()) >=
       kExtentLimit)
     return best;
@@ -352,6 +360,7 @@ DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool a
     std::optional<Form> form = make_form(problem, swap);
     if (!form) continue;
     form->aligned = aligned;
+    form->granule = 16 / element;
     for (const int axis : {-1, 0, 1}) {
       const std::optional<Form> folded = axis < 0 ? form : fold(*form, axis);
       if (!folded) continue;

@@ -15,7 +15,7 @@
 // planes. A row's pitch must be a multiple of 16 bytes: where a plane's is not, `period` (2 or 4) channels share a row,
 // and one box becomes `period` boxes, one for each channel modulo the period. A box's corner must be a multiple of 16
 // bytes too: it is moved down to one, so that a line begins 0 to 3 words into its box, as its flat index in the tensor
-// modulo 4 says.
+// modulo 4 says. Words are elements: of half types there are eight in 16 bytes, and what says 4 here is 8.
 //
 // The tensor core wants the streamed operand as tiles of 32 positions (a line of 128 bytes a column) whose 16-byte
 // pieces are exchanged by the column modulo 8. Where all columns begin at the same word of their boxes (`direct`), the
@@ -52,12 +52,14 @@ HALO_HOST_DEVICE constexpr int dense_weight_row_tiles(int columns) { return colu
 
 /// An operand as the copy engine sees it.
 struct PlaneMatrix {
-  int period;        ///< channels that share a row: 1, 2 or 4
-  int64_t plane;     ///< floats of one channel
+  int granule;       ///< elements of 16 bytes: 4 of float32, 8 of half types
+  int period;        ///< channels that share a row: a power of two up to the granule
+  int period_log;    ///< of two
+  int64_t plane;     ///< elements of one channel
   int64_t channels;  ///< of the whole tensor, batch included
   int box_words;     ///< positions of a box
   int box_channels;  ///< channels of a box, of one residue modulo the period
-  int box_pitch;     ///< words between boxes in shared memory, a multiple of 32
+  int box_pitch;     ///< words between boxes in shared memory, a multiple of 128 bytes
 
   /// Rows of the matrix. Channels beyond the last whole row (`tail()` on) are read by ordinary loads.
   int64_t matrix_rows() const { return channels < period ? 1 : channels / period; }
@@ -65,7 +67,7 @@ struct PlaneMatrix {
   HALO_HOST_DEVICE int64_t tail() const { return channels < period ? channels : channels & -int64_t{period}; }
   /// Word of channel `i` (counted from the block's first) in the boxes of one line.
   HALO_HOST_DEVICE int channel_word(int i) const {
-    return (i & (period - 1)) * box_pitch + (i >> period / 2) * box_words;
+    return (i & (period - 1)) * box_pitch + (i >> period_log) * box_words;
   }
 };
 
@@ -80,9 +82,9 @@ struct DenseWeightGeometry {
   int fresh;          ///< lines that it does not share with the stage above, whose other lines it finds in the ring
   int ring_lines;     ///< lines stored, of all planes; stages follow each other down a column of them
   int line_words;     ///< needed of each line, from the beginning of its first 16 bytes
-  /// Words between the beginnings of stored lines, a multiple of 4: not of 32, so that lines meet different banks. The
-  /// copy engine writes to multiples of 32 words, hence a line's box begins up to 28 words before the line, in the
-  /// tensor as in the tile.
+  /// Words between the beginnings of stored lines, whole 16 bytes: not whole 128, so that lines meet different banks.
+  /// The copy engine writes to multiples of 128 bytes, hence a line's box begins up to 112 bytes before the line, in
+  /// the tensor as in the tile.
   int line_pitch;
   int channels;        ///< channels a block stores, at most
   int group_channels;  ///< of one group
@@ -107,7 +109,7 @@ struct DenseWeightGeometry {
   int tap_offset[3];           ///< words between neighbouring taps, before the ring's end is minded
   int position_words;          ///< words between neighbouring positions
   int step_offset[kMaxSteps];  ///< words from a stage's first position to that of each k8 step
-  int step_shift[kMaxSteps];   ///< flat index of each k8 step's line modulo 4, relative to the stage's first
+  int step_shift[kMaxSteps];   ///< flat index of each k8 step's line modulo a granule, relative to the stage's first
   bool streamed_shift;         ///< whether streamed lines may begin inside their boxes' first 16 bytes
   bool direct;                 ///< the copy engine writes the tensor core's tiles
   int lead;                    ///< positions before a line's first that its first box may hold, if direct
@@ -132,6 +134,8 @@ struct DenseWeightGeometry {
   HALO_HOST_DEVICE int converters() const { return turns ? 32 : 64; }
   /// Of the ring that the copy engine fills with streamed boxes.
   HALO_HOST_DEVICE int box_slots() const { return direct ? high_slots : raw_slots; }
+  /// Bytes of an element of the operands.
+  HALO_HOST_DEVICE int element() const { return 16 / gathered.granule; }
   /// Words between lines of one plane in the ring.
   HALO_HOST_DEVICE int line_words_apart() const { return planes * line_pitch; }
 };
@@ -150,8 +154,9 @@ struct DenseWeightPlan {
 };
 
 /// The cheapest plan for `problem` by the cost model; `valid` is false where no plan exists. `aligned`: both operands
-/// begin at multiples of 16 bytes.
-DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool aligned, int multiprocessors);
+/// begin at multiples of 16 bytes. `element`: bytes of their elements.
+DenseWeightPlan plan_dense_weight(const ConvProblem& problem, bool split, bool aligned, int multiprocessors,
+                                  int element = 4);
 
 /// Where element `index` (below kMostPartialSums) of [group][column][row] lies in the weight gradient.
 HALO_HOST_DEVICE inline int64_t dense_weight_element(const DenseWeightGeometry& g, bool swapped, int64_t index) {

@@ -3,9 +3,9 @@
 
 namespace halo::cuda::conv {
 
-template void launch_dense_weight<144, false>(const DenseWeightPlan&, const float*, const float*, double*,
-                                              cudaStream_t);
-template void launch_dense_weight<192, false>(const DenseWeightPlan&, const float*, const float*, double*,
-                                              cudaStream_t);
+template void launch_dense_weight<float, 144, false>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                     cudaStream_t);
+template void launch_dense_weight<float, 192, false>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                     cudaStream_t);
 
 }  // namespace halo::cuda::conv

@@ -3,8 +3,11 @@
 
 namespace halo::cuda::conv {
 
-template void launch_dense_weight<16, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
-template void launch_dense_weight<32, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
-template void launch_dense_weight<48, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
+template void launch_dense_weight<float, 16, false>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                    cudaStream_t);
+template void launch_dense_weight<float, 32, false>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                    cudaStream_t);
+template void launch_dense_weight<float, 48, false>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                    cudaStream_t);
 
 }  // namespace halo::cuda::conv

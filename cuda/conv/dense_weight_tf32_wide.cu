@@ -3,9 +3,11 @@
 
 namespace halo::cuda::conv {
 
-template void launch_dense_weight<64, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
-template void launch_dense_weight<96, false>(const DenseWeightPlan&, const float*, const float*, double*, cudaStream_t);
-template void launch_dense_weight<128, false>(const DenseWeightPlan&, const float*, const float*, double*,
-                                              cudaStream_t);
+template void launch_dense_weight<float, 64, false>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                    cudaStream_t);
+template void launch_dense_weight<float, 96, false>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                    cudaStream_t);
+template void launch_dense_weight<float, 128, false>(const DenseWeightPlan&, const void*, const void*, double*,
+                                                     cudaStream_t);
 
 }  // namespace halo::cuda::conv

@@ -26,16 +26,17 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
 }  // namespace
 
 CUtensorMap tensor_map(const void* data, std::initializer_list<cuuint64_t> extents,
-                       std::initializer_list<cuuint64_t> pitches, std::initializer_list<cuuint32_t> box, bool swizzle) {
+                       std::initializer_list<cuuint64_t> pitches, std::initializer_list<cuuint32_t> box, bool swizzle,
+                       int element) {
   constexpr std::array<cuuint32_t, 5> kSteps{1, 1, 1, 1, 1};
   std::array<cuuint64_t, 5> bytes{};
-  for (std::size_t i = 0; i < pitches.size(); ++i) bytes[i] = pitches.begin()[i] * sizeof(float);
+  for (std::size_t i = 0; i < pitches.size(); ++i) bytes[i] = pitches.begin()[i] * static_cast<unsigned>(element);
   CUtensorMap map{};
-  const CUresult status =
-      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, static_cast<cuuint32_t>(extents.size()), const_cast<void*>(data),
-                extents.begin(), bytes.data(), box.begin(), kSteps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-                swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encoder()(
+      &map, element == 4 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16,
+      static_cast<cuuint32_t>(extents.size()), const_cast<void*>(data), extents.begin(), bytes.data(), box.begin(),
+      kSteps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) fail<InternalError>("tensor_map: the driver gave ", static_cast<int>(status));
   return map;
 }

@@ -28,13 +28,14 @@ Values fill_stage(const DenseParams& p, const DenseItem& item, int chunk) {
     HaloFiller<Traits, Words>{p, entries.data(), thread}.locate(item);
   }
   const int64_t first = (int64_t{item.n} * p.groups.divisor + item.group) * p.channels + chunk * p.chunk_channels;
+  const auto* const from = static_cast<const float*>(p.source);
   for (int c = 0; c < p.chunk_channels; ++c) {
-    const float* base = p.source + (first + c) * p.source_plane;
+    const float* base = from + (first + c) * p.source_plane;
     const bool real = chunk * p.chunk_channels + c < p.channels;
     for (int piece = 0; piece < p.halo_words / Words; ++piece) {
       const auto source = HaloFiller<Traits, Words>::decode(entries[static_cast<std::size_t>(piece)]);
       if (source.bytes != 0 && real && Words > 1) {  // both sides aligned
-        EXPECT_EQ((base - p.source + source.offset - (source.bytes < 0 ? 2 : 0)) % Words, 0);
+        EXPECT_EQ((base - from + source.offset - (source.bytes < 0 ? 2 : 0)) % Words, 0);
         EXPECT_EQ(plane_word(p, c) % Words, 0);
       }
       for (int word = 0; word < Words; ++word) {
@@ -64,7 +65,8 @@ Values fill_box(const DenseParams& p, const DenseItem& item, int chunk) {
     bool exists = channel < p.channels;
     for (int axis = 0; axis < 3; ++axis) exists = exists && at[axis] >= 0 && at[axis] < p.source_extent[axis];
     const int64_t flat = (int64_t{at[0]} * p.source_extent[1] + at[1]) * p.source_extent[2] + at[2];
-    stage[static_cast<std::size_t>(word)] = exists ? p.source[(first + channel) * p.source_plane + flat] : 0.0f;
+    stage[static_cast<std::size_t>(word)] =
+        exists ? static_cast<const float*>(p.source)[(first + channel) * p.source_plane + flat] : 0.0f;
   }
   return stage;
 }
@@ -133,7 +135,7 @@ int64_t run(const DensePlan& plan, const Values& source, const Values& w, Values
         const DenseColumn c = dense_column(p, dense_place(p, in_group));
         const int64_t address = to.address + c.offset;
         if (address < 0 || !to.has(c.j)) continue;
-        const auto index = static_cast<std::size_t>(reinterpret_cast<float*>(address) - p.target);
+        const auto index = static_cast<std::size_t>(reinterpret_cast<float*>(address) - target.data());
         twice += written.at(index) != 0 && plan.splits == 1;
         written.at(index) = 1;
         target.at(index) += static_cast<float>(sums[static_cast<std::size_t>(row * variant.columns + column)]);

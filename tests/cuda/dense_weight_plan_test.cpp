@@ -42,9 +42,9 @@ class Stage {
              int channels, int first_column, int columns) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     const int lines = first || row_block == 0 ? g.lines : g.fresh;
-    if (first) tile_.assign(static_cast<std::size_t>(g.gathered_bytes) / 4, kNan);
+    if (first) tile_.assign(static_cast<std::size_t>(g.gathered_bytes / g.element()), kNan);
     first_line_ = first ? 0 : (first_line_ + lines) % g.ring_lines;
-    raw_.assign(static_cast<std::size_t>(g.direct ? g.part_bytes : g.raw_bytes) / 4, kNan);
+    raw_.assign(static_cast<std::size_t>((g.direct ? g.part_bytes : g.raw_bytes) / g.element()), kNan);
     depth_ = depth, row_block_ = row_block, column_block_ = column_block;
     gathered_channel_ = (n * g.groups + group) * g.group_channels + first_channel;
     streamed_channel_ = (n * g.groups + group) * g.streamed_channels + first_column;
@@ -53,7 +53,7 @@ class Stage {
       const int line = g.lines - lines + i / g.gathered.period / g.planes;
       int64_t flat = 0;
       const bool inside = gathered_line(plane, line, flat);
-      const int begin = line_begin(plane, line), early = begin % 32;
+      const int begin = line_begin(plane, line), early = begin % (8 * g.gathered.granule);
       box(g.gathered, gathered_, gathered_channel_ + residue, inside, flat, early, tile_,
           begin - early + residue * g.gathered.box_pitch, false);
     }
@@ -84,7 +84,8 @@ class Stage {
     const int at = first_line_ * g.line_words_apart() + g.gathered.channel_word(channel) + z * g.tap_offset[0] +
                    y * g.tap_offset[1] + tap % g.row_taps[2] * g.tap_offset[2] + g.step_offset[step];
     const int lead = (g.lead - before()) * g.position_words;
-    return tile_.at((at >= ring ? at - ring : at) + position * g.position_words + (flat & 3) + lead);
+    return tile_.at((at >= ring ? at - ring : at) + position * g.position_words + (flat & (g.gathered.granule - 1)) +
+                    lead);
   }
 
   double streamed(int column, int channels, int step, int position) const {
@@ -96,7 +97,7 @@ class Stage {
     }
     int64_t flat = 0;
     if (!streamed_line(line, tap, flat) || column_block_ * g.row_steps * 8 + word >= g.streamed_extent[2]) return 0;
-    const int64_t begin = ((streamed_channel_ + channel) * g.streamed.plane + flat) & 3;
+    const int64_t begin = ((streamed_channel_ + channel) * g.streamed.plane + flat) & (g.streamed.granule - 1);
     if (begin != 0 && !g.streamed_shift) throw std::logic_error("a shifted line without room for it");
     return raw_.at((line * g.fold_taps + tap) * g.streamed.period * g.streamed.box_pitch +
                    g.streamed.channel_word(channel) + word + begin);
@@ -136,8 +137,9 @@ class Stage {
   /// The copy engine: zeros outside the matrix, corners and targets on its grid, lines of 32 words swizzled.
   static void box(const PlaneMatrix& m, const Doubles& from, int64_t channel, bool inside, int64_t flat, int early,
                   Doubles& to, int target, bool swizzle) {
-    const int64_t row = channel / m.period, corner = ((channel % m.period * m.plane + flat) & ~int64_t{3}) - early;
-    if (target % (swizzle ? 256 : 32) != 0 || corner % 4 != 0 || m.box_words % 4 != 0)
+    const int64_t row = channel / m.period,
+                  corner = ((channel % m.period * m.plane + flat) & -int64_t{m.granule}) - early;
+    if (target % (swizzle ? 256 : 8 * m.granule) != 0 || corner % m.granule != 0 || m.box_words % m.granule != 0)
       throw std::logic_error("a box off the grid");
     for (int c = 0; c < m.box_channels; ++c) {
       for (int w = 0; w < m.box_words; ++w) {
@@ -155,7 +157,8 @@ class Stage {
       const int plane = i / channels % g.planes, line = g.lines - lines + i / channels / g.planes;
       int64_t flat = 0;
       const bool inside = gathered_line(plane, line, flat);
-      const int64_t channel = gathered_channel_ + i % channels, begin = (channel * g.gathered.plane + flat) & 3;
+      const int64_t channel = gathered_channel_ + i % channels,
+                    begin = (channel * g.gathered.plane + flat) & (g.gathered.granule - 1);
       const bool tail = channel >= g.gathered.tail();
       for (int w = 0; w < g.line_words - begin; ++w) {
         const bool valid = inside && x0 + w >= 0 && x0 + w < g.extent[2];
@@ -171,7 +174,7 @@ class Stage {
       if (channel < g.streamed.tail()) continue;
       int64_t flat = 0;
       const bool inside = streamed_line(line / g.fold_taps, line % g.fold_taps, flat);
-      const int64_t begin = (channel * g.streamed.plane + flat) & 3;
+      const int64_t begin = (channel * g.streamed.plane + flat) & (g.streamed.granule - 1);
       for (int w = 0; w < g.streamed.box_words - begin; ++w) {
         const bool valid = inside && column_block_ * g.row_steps * 8 + w < g.streamed_extent[2];
         raw_.at(line * g.streamed.period * g.streamed.box_pitch + g.streamed.channel_word(i % streamed_channels) +
@@ -250,11 +253,13 @@ ConvProblem random_problem(std::mt19937& generator) {
 TEST(DenseWeightPlan, ExecutesAsPlainLoops) {
   std::mt19937 generator(20);
   int swapped = 0, folded = 0, periodic = 0, spread = 0, shared = 0;
-  for (int round = 0; round < 120; ++round) {
+  int halves = 0;
+  for (int round = 0; round < 160; ++round) {
     const ConvProblem p = random_problem(generator);
     const Doubles x = integers(p.x_numel(), generator), y = integers(p.y_numel(), generator);
     const int multiprocessors = 1 + static_cast<int>(generator() % 9);
-    const DenseWeightPlan plan = plan_dense_weight(p, round % 2 == 0, round % 3 != 0, multiprocessors);
+    const DenseWeightPlan plan =
+        plan_dense_weight(p, round % 4 == 0, round % 3 != 0, multiprocessors, round % 4 == 1 ? 2 : 4);
     ASSERT_TRUE(plan.valid) << p.str();
     ASSERT_LE(plan.shared_bytes, kSharedLimit) << p.str();
     EXPECT_EQ(execute(plan, p, x, y), plain(p, x, y)) << p.str();
@@ -262,11 +267,12 @@ TEST(DenseWeightPlan, ExecutesAsPlainLoops) {
     folded += plan.geometry.fold_axis >= 0;
     periodic += plan.geometry.gathered.period > 1;
     spread += plan.geometry.line_pitch % 32 != 0;
+    halves += plan.geometry.gathered.period == 8;
     shared += plan.geometry.fresh < plan.geometry.lines;
     const DenseWeightGeometry& g = plan.geometry;
     EXPECT_GE(g.ring_lines, g.lines + g.fresh * (g.tiles + g.ahead - 1)) << p.str();
   }
-  for (const int seen : {swapped, folded, periodic, spread, shared}) EXPECT_GT(seen, 3);
+  for (const int seen : {swapped, folded, periodic, spread, shared, halves}) EXPECT_GT(seen, 3);
 }
 
 /// Whole and odd widths, deep, folded and strided: problems whose tiles the copy engine writes.
