@@ -11,7 +11,7 @@ for room in core ops cuda; do ln -sfn "$PWD/$room" "$work/include/halo/$room"; d
 cat > "$work/Makefile" <<'MAKE'
 NVCC ?= nvcc
 FLAGS = -std=c++20 -O3 -lineinfo -Iroom -gencode=arch=compute_90a,code=sm_90a -Xcompiler -Wall,-Wextra -Xptxas -v -MD
-SOURCES = core/dtype.cpp core/parallel.cpp core/precision.cpp core/shape.cpp cuda/launch.cpp cuda/runtime/tensor_map.cpp $(filter-out cuda/conv/conv.cpp,$(wildcard cuda/conv/*.cpp cuda/conv/*.cu)) \
+SOURCES = core/dtype.cpp core/parallel.cpp core/precision.cpp core/shape.cpp cuda/launch.cpp cuda/runtime/tensor_map.cpp $(filter-out cuda/conv/conv.cpp,$(wildcard cuda/conv/*.cpp cuda/conv/*.cu cuda/conv/*/*.cpp cuda/conv/*/*.cu)) \
   ops/conv_problem.cpp bench/bench_conv.cu bench/conv_data.cu bench/conv_case.cpp
 OBJECTS = $(patsubst %,$(WORK)/%.o,$(SOURCES))
 $(OUTPUT): $(OBJECTS)

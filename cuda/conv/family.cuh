@@ -7,7 +7,7 @@
 #include "../launch.h"
 #include "plain_sum.cuh"
 #include "plan_key.h"
-#include "small_groups.h"
+#include "small_groups/small_groups.h"
 #include "storage.h"
 
 namespace halo::cuda::conv {

@@ -1,7 +1,7 @@
-// What plans of few_results.h and few_sources.h have in common.
+// What plans of few_results/few_results.h and few_sources/few_sources.h have in common.
 #pragma once
 
-#include "small_groups.h"
+#include "small_groups/small_groups.h"
 
 namespace halo::cuda::conv {
 

@@ -6,7 +6,7 @@
 #include "../device/wgmma.cuh"
 #include "../device/wgmma_half.cuh"
 #include "plain_sum.cuh"
-#include "small_groups_tile.cuh"
+#include "small_groups/tile.cuh"
 
 namespace halo::cuda::conv {
 

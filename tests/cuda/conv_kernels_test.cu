@@ -1,6 +1,6 @@
 // Every convolution kernel that dispatch may choose, against plain loops in float64 on the same GPU.
-#include <halo/cuda/conv/dense_launch.h>
-#include <halo/cuda/conv/dense_weight_plan.h>
+#include <halo/cuda/conv/dense/launch.h>
+#include <halo/cuda/conv/dense_weight/plan.h>
 #include <halo/cuda/conv/dispatch.h>
 #include <halo/cuda/launch.h>
 #include <halo/cuda/runtime/traits.h>

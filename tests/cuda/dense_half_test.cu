@@ -1,8 +1,8 @@
 // The dense engine on half types, which become float32 on their way into shared memory. conv_kernels_test.cu has what
 // float32 shares.
 #include <halo/core/cuda_backend.h>
-#include <halo/cuda/conv/dense_launch.h>
-#include <halo/cuda/conv/dense_weight_plan.h>
+#include <halo/cuda/conv/dense/launch.h>
+#include <halo/cuda/conv/dense_weight/plan.h>
 #include <halo/cuda/runtime/traits.h>
 
 #include <cstring>

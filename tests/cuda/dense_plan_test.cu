@@ -1,7 +1,7 @@
 // The dense engine's index arithmetic, run on the CPU: plans, halo fill, offset table, weights, rows and columns of
 // every work item, put together as the kernel does and compared with plain loops. Needs no GPU.
-#include <halo/cuda/conv/dense_kernel.cuh>
-#include <halo/cuda/conv/dense_plan.h>
+#include <halo/cuda/conv/dense/kernel.cuh>
+#include <halo/cuda/conv/dense/plan.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 // The index arithmetic of the kernel for small convolutions, run on the CPU: the grid of positions, what tiles read and
 // where they write, and the layout of weights, against plain loops. Needs no GPU.
-#include <halo/cuda/conv/dense_small.cuh>
+#include <halo/cuda/conv/dense_small/dense_small.cuh>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // The dense weight gradient's geometry, executed on the CPU as the kernel executes it and compared with plain loops:
 // boxes of flat channel planes, padding, folded and swapped forms, blocks, splits. Needs no GPU.
-#include <halo/cuda/conv/dense_weight_plan.h>
+#include <halo/cuda/conv/dense_weight/plan.h>
 
 #include <algorithm>
 #include <limits>

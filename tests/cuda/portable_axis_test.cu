@@ -1,5 +1,5 @@
 // The portable engine's phases and taps, against the definition. Needs no GPU.
-#include <halo/cuda/conv/portable.h>
+#include <halo/cuda/conv/portable/portable.h>
 
 #include <vector>
 

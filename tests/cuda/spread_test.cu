@@ -1,6 +1,6 @@
 // The index arithmetic of the kernel for few channels out of many, run on the CPU: work items, rows of tiles, columns
 // and where their products are added, against plain loops. Needs no GPU.
-#include <halo/cuda/conv/spread.cuh>
+#include <halo/cuda/conv/spread/spread.cuh>
 
 #include <limits>
 

@@ -1,0 +1,9 @@
+// The dense engine's float32-accurate kernels with warps that store.
+#include "launch.cuh"
+
+namespace halo::cuda::conv {
+
+template void multiply_dense<float, 3, DenseShapes::Storers>(const DensePlan&, const DenseParams&, const PlainSum&, int,
+                                                             const CUtensorMap&, bool, cudaStream_t);
+
+}  // namespace halo::cuda::conv

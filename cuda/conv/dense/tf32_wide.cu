@@ -1,0 +1,9 @@
+// The dense engine's TF32 kernels with wide column tiles.
+#include "launch.cuh"
+
+namespace halo::cuda::conv {
+
+template void multiply_dense<float, 1, DenseShapes::Wide>(const DensePlan&, const DenseParams&, const PlainSum&, int,
+                                                          const CUtensorMap&, bool, cudaStream_t);
+
+}  // namespace halo::cuda::conv
