@@ -11,14 +11,12 @@
 #include "../../device/fast_divide.h"
 #include "../algorithms.h"
 #include "../counts.h"
-#include "../family.cuh"
 #include "../ordered_sum.cuh"
+#include "../plan_key.h"
 
 namespace halo::cuda::conv {
 namespace depthwise {
 namespace {
-
-using small_groups::GatherArguments;
 
 constexpr int kThreads = 128;
 constexpr int kColumns = 4;
@@ -44,17 +42,6 @@ struct Axis {
       o = scaled / stride;
     }
     return o * stride == scaled && o < output ? o : -1;
-  }
-  /// Sets `from` to what result `at` of the pass reads through tap `k`; false where that does not exist.
-  template <bool Forward>
-  __device__ bool reads(Index at, Index k, Index& from) const {
-    from = Forward ? input_at(at, k) : output_at(at, k);
-    return from >= 0 && (!Forward || from < input);
-  }
-  /// Extent of the pass's result.
-  template <bool Forward>
-  __device__ Index results() const {
-    return Forward ? output : input;
   }
 };
 
@@ -85,53 +72,81 @@ __device__ RowTask<Index> row_task(const Form<Index>& f, Index depth, Index heig
   return {row / height / depth, row / height % depth, row % height, column, lanes};
 }
 
-/// Forward, else backward_input.
-template <class T, class Index, bool Forward>
-__global__ void __launch_bounds__(kThreads)
-    gather_kernel(const __grid_constant__ Form<Index> f, const __grid_constant__ GatherArguments<T> arguments) {
+template <class T, class Index>
+__global__ void __launch_bounds__(kThreads) forward_kernel(const __grid_constant__ Form<Index> f, const T* x,
+                                                           const T* w, const T* bias, Activation activation, T* y) {
   using Acc = device::Accumulator<T>;
-  const Index width = f.width.template results<Forward>();
-  const RowTask<Index> t = row_task(f, f.depth.template results<Forward>(), f.height.template results<Forward>());
-  const Index channels = Forward ? f.channels * f.multiplier : f.channels;
-  if (t.plane >= f.batch * channels) return;
-  const Index channel = t.plane % channels, source_height = Forward ? f.height.input : f.height.output,
-              source_width = Forward ? f.width.input : f.width.output;
+  const RowTask<Index> t = row_task(f, f.depth.output, f.height.output);
+  const Index out_channels = f.channels * f.multiplier;
+  if (t.plane >= f.batch * out_channels) return;
+  const Index channel = t.plane % out_channels;
+  const T* plane = x + t.plane / f.multiplier * f.input_slice();
+  const T* taps = w + int64_t{channel} * f.taps();
   Acc sums[kColumns] = {};
-  for (Index m = 0; m < (Forward ? 1 : f.multiplier); ++m) {
-    const T* plane = arguments.source + (Forward ? t.plane / f.multiplier * f.input_slice()
-                                                 : (int64_t{t.plane} * f.multiplier + m) * f.output_slice());
-    const T* taps = arguments.weight + (Forward ? int64_t{channel} : int64_t{channel} * f.multiplier + m) * f.taps();
+  for (Index kd = 0; kd < f.depth.kernel; ++kd) {
+    const Index d = f.depth.input_at(t.depth, kd);
+    if (d < 0 || d >= f.depth.input) continue;
+    for (Index kh = 0; kh < f.height.kernel; ++kh) {
+      const Index h = f.height.input_at(t.height, kh);
+      if (h < 0 || h >= f.height.input) continue;
+      const T* row = plane + (int64_t{d} * f.height.input + h) * f.width.input;
+      const T* row_taps = taps + (kd * f.height.kernel + kh) * f.width.kernel;
+      for (Index kw = 0; kw < f.width.kernel; ++kw) {
+        const Acc tap = device::to_accumulator(row_taps[kw]);
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) {
+          const Index at = f.width.input_at(t.column + c * t.lanes, kw);
+          if (at >= 0 && at < f.width.input) sums[c] = fma(device::to_accumulator(row[at]), tap, sums[c]);
+        }
+      }
+    }
+  }
+  const Acc shift = bias ? device::to_accumulator(bias[channel]) : Acc(0);
+  T* out = y + ((int64_t{t.plane} * f.depth.output + t.depth) * f.height.output + t.height) * f.width.output;
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const Index column = t.column + c * t.lanes;
+    if (column >= f.width.output) break;
+    Acc value = sums[c] + shift;
+    if (activation.kind != ActivationKind::None) value = device::call_activation(activation, value);
+    out[column] = device::from_accumulator<T>(value);
+  }
+}
+
+template <class T, class Index>
+__global__ void __launch_bounds__(kThreads)
+    backward_input_kernel(const __grid_constant__ Form<Index> f, const T* y, const T* w, T* x) {
+  using Acc = device::Accumulator<T>;
+  const RowTask<Index> t = row_task(f, f.depth.input, f.height.input);
+  if (t.plane >= f.batch * f.channels) return;
+  Acc sums[kColumns] = {};
+  for (Index m = 0; m < f.multiplier; ++m) {
+    const T* plane = y + (int64_t{t.plane} * f.multiplier + m) * f.output_slice();
+    const T* taps = w + (int64_t{t.plane % f.channels} * f.multiplier + m) * f.taps();
     for (Index kd = 0; kd < f.depth.kernel; ++kd) {
-      Index d, h, at;
-      if (!f.depth.template reads<Forward>(t.depth, kd, d)) continue;
+      const Index d = f.depth.output_at(t.depth, kd);
+      if (d < 0) continue;
       for (Index kh = 0; kh < f.height.kernel; ++kh) {
-        if (!f.height.template reads<Forward>(t.height, kh, h)) continue;
-        const T* row = plane + (int64_t{d} * source_height + h) * source_width;
+        const Index h = f.height.output_at(t.height, kh);
+        if (h < 0) continue;
+        const T* row = plane + (int64_t{d} * f.height.output + h) * f.width.output;
         const T* row_taps = taps + (kd * f.height.kernel + kh) * f.width.kernel;
         for (Index kw = 0; kw < f.width.kernel; ++kw) {
           const Acc tap = device::to_accumulator(row_taps[kw]);
 #pragma unroll
           for (int c = 0; c < kColumns; ++c) {
-            if (f.width.template reads<Forward>(t.column + c * t.lanes, kw, at))
-              sums[c] = fma(device::to_accumulator(row[at]), tap, sums[c]);
+            const Index at = f.width.output_at(t.column + c * t.lanes, kw);
+            if (at >= 0) sums[c] = fma(device::to_accumulator(row[at]), tap, sums[c]);
           }
         }
       }
     }
   }
-  const Acc shift = Forward && arguments.bias ? device::to_accumulator(arguments.bias[channel]) : Acc(0);
-  const int64_t result_row =
-      (int64_t{t.plane} * f.depth.template results<Forward>() + t.depth) * f.height.template results<Forward>() +
-      t.height;
-  T* out = arguments.result + result_row * width;
+  T* out = x + ((int64_t{t.plane} * f.depth.input + t.depth) * f.height.input + t.height) * f.width.input;
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
     const Index column = t.column + c * t.lanes;
-    if (column >= width) break;
-    Acc value = sums[c] + shift;
-    if (Forward && arguments.activation.kind != ActivationKind::None)
-      value = device::call_activation(arguments.activation, value);
-    out[column] = device::from_accumulator<T>(value);
+    if (column < f.width.input) out[column] = device::from_accumulator<T>(sums[c]);
   }
 }
 
@@ -292,18 +307,26 @@ double predict_ms(const ConvProblem& p, const ConvConfig& config) {
 
 template <class T, class Index>
 void run_as(const ConvProblem& p, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  auto* x = static_cast<T*>(operands.x);
+  auto* w = static_cast<T*>(operands.w);
+  auto* y = static_cast<T*>(operands.y);
   const dim3 blocks(static_cast<unsigned>(blocks_needed(p, config.pass)));
-  if (config.pass == ConvPass::BackwardWeight) {
-    const int64_t splits = weight_splits(p);
-    launch("conv depthwise general backward_weight", backward_weight_kernel<T, Index>, blocks, kThreads, 0, stream,
-           form<Index>(p, cover(p.output[2], 1), splits), static_cast<const T*>(operands.x),
-           static_cast<const T*>(operands.y), static_cast<double*>(operands.workspace));
-    return ordered_sum<T>(p, operands, static_cast<int>(splits), stream);
+  switch (config.pass) {
+    case ConvPass::Forward:
+      return launch("conv depthwise general forward", forward_kernel<T, Index>, blocks, kThreads, 0, stream,
+                    form<Index>(p, cover(p.output[2], kColumns)), x, w, static_cast<const T*>(operands.bias),
+                    config.activation, y);
+    case ConvPass::BackwardInput:
+      return launch("conv depthwise general backward_input", backward_input_kernel<T, Index>, blocks, kThreads, 0,
+                    stream, form<Index>(p, cover(p.input[2], kColumns)), y, w, x);
+    case ConvPass::BackwardWeight: {
+      const int64_t splits = weight_splits(p);
+      launch("conv depthwise general backward_weight", backward_weight_kernel<T, Index>, blocks, kThreads, 0, stream,
+             form<Index>(p, cover(p.output[2], 1), splits), x, y, static_cast<double*>(operands.workspace));
+      return ordered_sum<T>(p, operands, static_cast<int>(splits), stream);
+    }
   }
-  const bool forward = config.pass == ConvPass::Forward;
-  launch("conv depthwise general", forward ? gather_kernel<T, Index, true> : gather_kernel<T, Index, false>, blocks,
-         kThreads, 0, stream, form<Index>(p, cover(forward ? p.output[2] : p.input[2], kColumns)),
-         gather_arguments<T>(config, operands));
+  fail<InternalError>("depthwise convolution: unknown pass");
 }
 
 void run(const ConvProblem& p, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {

@@ -12,7 +12,12 @@
 namespace halo::cuda::conv::streams {
 
 template <class T>
-using Arguments = small_groups::GatherArguments<T>;
+struct Arguments {
+  const T* source;
+  const T* weight;
+  const T* bias;  ///< or null
+  T* result;
+};
 
 /// Channel of number `half` of a lane's operands.
 __device__ __forceinline__ int lane_channel(const ChannelMap& map, int t, int half, int chunk) {
@@ -57,9 +62,11 @@ __device__ __noinline__ void plain_results(const Plan& p, const Arguments<T>& ar
       const int64_t own = int64_t{group} * p.results + first_result + i % results;
       const int64_t flat = (item.d + i / results) * plane + (item.h + own_height) * row;
       T* const to = arguments.result + (item.image * p.groups * p.results + own) * channel + flat;
-      const int begin = max(first_position, 0), end = min(first_position + positions, p.width.result);
-      repair_row(plain, to + begin, end - begin, item.image, own, flat + begin,
-                 arguments.bias == nullptr ? nullptr : arguments.bias + own);
+      for (int at = first_position; at < min(first_position + positions, p.width.result); at += 32) {
+        if (at < 0 || isfinite(device::to_accumulator(to[at]))) continue;
+        const float bias = arguments.bias == nullptr ? 0.0f : device::to_accumulator(arguments.bias[own]);
+        to[at] = device::from_accumulator<T>(plain.at(item.image, own, flat + at) + bias);
+      }
     }
   }
 }
@@ -180,7 +187,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   if (__any_sync(0xffffffffu, check != 0)) {
     __syncwarp();
-    plain_results(p, arguments, plain, group, first_result, results, sharer, own_height, first_position, 16 * kTiles);
+    plain_results(p, arguments, plain, group, first_result, results, sharer, own_height, first_position + lane,
+                  16 * kTiles - lane);
   }
 }
 

@@ -13,9 +13,11 @@ namespace halo::cuda::conv {
 
 const Algorithm kStreams = gather_family<streams::plan_gather>(
     "streams", []<class T, bool Split>(const streams::Plan& plan, const GatherCall<T, Split>& call) {
+      const auto& [source, weight, bias, result, activation] = call.arguments;
+      const streams::Arguments<T> arguments{source, weight, bias, result};
       const auto start = [&](auto kernel) {
         launch("conv streams", kernel, dim3(static_cast<unsigned>(plan.blocks)),
-               dim3(static_cast<unsigned>(plan.users + 1) * 32), plan.shared_bytes, call.stream, plan, call.arguments,
+               dim3(static_cast<unsigned>(plan.users + 1) * 32), plan.shared_bytes, call.stream, plan, arguments,
                call.plain);
       };
       [&]<int... I>(std::integer_sequence<int, I...>) {
