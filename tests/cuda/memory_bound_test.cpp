@@ -235,6 +235,30 @@ TEST_F(Gpu, BroadcastPacksAndElements) {
   }
 }
 
+// One dense axis: whole packs and the elements after the last, wherever operands begin, and nothing beyond them.
+TEST_F(Gpu, DensePacksAndTheirTail) {
+  for (DType dtype : {float32, bfloat16, float64}) {
+    for (int64_t count : {1, 3, 4, 7, 8, 9, 255, 1023, 2047, 2048, 2051, 70001}) {
+      const Tensor x = randn({count}).to(dtype), y = randn({count}).to(dtype);
+      const Tensor expected = x * y - x;
+      for (int64_t begin : {0, 1, 8}) {
+        const auto placed = [&](const Tensor& values) {
+          const Tensor memory = full({count + 24}, NAN, {.dtype = dtype, .device = Device::cuda()});
+          memory.slice(0, begin, begin + count).copy_(values);
+          return memory;
+        };
+        const Tensor memory = placed(x), factor = placed(y);
+        const Tensor here = memory.slice(0, begin, begin + count);
+        const Tensor got = here * factor.slice(0, begin, begin + count) - here;
+        EXPECT_TRUE(same(got.to(Device::cpu()), expected)) << name(dtype) << ", " << count << " from " << begin;
+        here.copy_(got);
+        EXPECT_TRUE(same(here.to(Device::cpu()), expected)) << name(dtype) << ", " << count << " copied to " << begin;
+        EXPECT_EQ(sum(isnan(memory).to(float32)).item(), 24) << name(dtype) << ", " << count << " from " << begin;
+      }
+    }
+  }
+}
+
 TEST_F(Gpu, ManyRunsOfFewElements) {
   for (const Shape& shape : {Shape{70, 3, 17}, Shape{33, 5, 4099}, Shape{2, 300, 16}}) {
     const Tensor x = randn(shape) + 5.0;
