@@ -6,10 +6,12 @@
 #include <halo/cuda/tuning.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "conv_case.h"
@@ -187,7 +189,12 @@ cudaGraphExec_t capture(const Runner& r, int repeats, std::size_t& launches) {
   return executable;
 }
 
-/// Median milliseconds a run by graph replay. Unless `warm`, what the run reads is flushed from L2 before each.
+/// After this long the clock that work at the power limit has lowered is up again, and the driver has cleared the
+/// memory that the problem before gave back: either makes what follows up to a tenth slower.
+constexpr auto kRest = std::chrono::milliseconds(100);
+
+/// Median milliseconds a run by graph replay, after a rest. Unless `warm`, what the run reads is flushed from L2 before
+/// each.
 double median_ms(const Runner& r, bool warm, std::size_t& launches) {
   cudaEvent_t begin = nullptr, end = nullptr;
   check(cudaEventCreate(&begin), "event");
@@ -197,6 +204,8 @@ double median_ms(const Runner& r, bool warm, std::size_t& launches) {
   constexpr std::size_t kFlushBytes = std::size_t{192} << 20;
   const bool flush = !warm && r.bytes() < 4 * kFlushBytes;
   DeviceBuffer scratch(flush ? kFlushBytes : 0);
+  check(cudaStreamSynchronize(r.stream), "rest");
+  std::this_thread::sleep_for(kRest);
   std::vector<double> times;
   double total = 0;
   for (int i = 0; i < 52 && (i < 7 || total < 60.0); ++i) {

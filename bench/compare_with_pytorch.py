@@ -3,7 +3,8 @@
 
     bench/compare_with_pytorch.py --problems FILE.json [ID ...] [--passes ...] [--precisions fp32 tf32 bf16]
 
-Both sides run the same way: fresh random data, one run captured in a CUDA graph and replayed (inputs flushed from L2 where
+Both sides run the same way: fresh random data, a rest (after work at the power limit the clock is low for a tenth of a second,
+and the driver clears memory that was given back), one run captured in a CUDA graph and replayed (inputs flushed from L2 where
 they would fit; 20 runs a graph and a warm L2 for the batch-1 layers `b1_*`, whose forward finds the weights laid out, as
 inference keeps them), medians of at least five replays. PyTorch runs contiguous and channels_last; its figure is the better
 layout. A layout that the problem file has no time for beside the other's, or one longer by a third or more, is left out. cuDNN's
@@ -21,12 +22,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 import torch
 import torch.nn.functional as F
 
 PASSES = ("forward", "backward_input", "backward_weight")
 FLUSH_BYTES = 192 << 20
+REST_S = 0.1
 ALL_PLANS = 10  # of cuDNN's, in the order of its heuristics: PyTorch's own limit
 NOISE = 1.04  # what times of two machines may differ by
 SHORT = {"forward": "fwd", "backward_input": "dgrad", "backward_weight": "wgrad"}
@@ -102,6 +105,8 @@ def median_ms(run, warm, small):
         torch.cuda.synchronize()
         replay = lambda: [run() for _ in range(repeats)]
     scratch = torch.empty(FLUSH_BYTES, device="cuda", dtype=torch.uint8) if small and not warm else None
+    torch.cuda.synchronize()
+    time.sleep(REST_S)
     times, total = [], 0.0
     for i in range(52):
         if i >= 7 and total > 60:
