@@ -46,6 +46,16 @@ struct RingPiece {
   __device__ RunPiece behind(int lead) const { return RunPiece::of<kSize>(run.begin, end(), lead); }
 };
 
+/// Operand k's place in a slot, where elements from `begin` on set out: at the same place within a line as in memory,
+/// or the copy engine would read most lines twice.
+template <class F>
+__device__ __forceinline__ unsigned char* place_in_slot(const RingPlan& plan, const F& f, unsigned char* memory, int at,
+                                                        int k, int64_t begin) {
+  const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(f.operand(k) + begin) % RingPlan::kLine);
+  return memory + at * plan.slot_bytes + k * (plan.slot_bytes / F::kOperands) +
+         lead / device::kGranule * device::kGranule;
+}
+
 /// One warp: fills the ring with the block's pieces of the cluster's rows. A lane finds where a piece is, all wait for
 /// its slot.
 template <class F>
@@ -53,7 +63,7 @@ __device__ __forceinline__ void fill_ring(const RingPlan& plan, const F& f, int6
                                           int own, unsigned char* memory, uint32_t full, uint32_t empty) {
   using T = typename F::Element;
   constexpr int kOperands = F::kOperands, kLanes = 32;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes, pitch = plan.slot_bytes / kOperands;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   RingSlot slot;
   int fresh = plan.slots;  // that nobody has to leave first
   for (int64_t row = first_row; row < plan.rows; row += step) {
@@ -68,12 +78,12 @@ __device__ __forceinline__ void fill_ring(const RingPlan& plan, const F& f, int6
         bytes += copies[k].bytes;
       }
       const auto start = [&](int at) {
-        unsigned char* const to = memory + at * plan.slot_bytes;
+        const auto to = [&](int k) { return place_in_slot(plan, f, memory, at, k, piece.run.begin); };
 #pragma unroll
-        for (int k = 0; k < kOperands; ++k) copies[k].copy_rest(to + k * pitch);
+        for (int k = 0; k < kOperands; ++k) copies[k].copy_rest(to(k));
         device::barrier_expect(full + at * 8, bytes);
 #pragma unroll
-        for (int k = 0; k < kOperands; ++k) copies[k].start(to + k * pitch, full + at * 8);
+        for (int k = 0; k < kOperands; ++k) copies[k].start(to(k), full + at * 8);
       };
       const int count = min(kLanes, own - begin);
       if (count <= fresh) {
@@ -128,8 +138,7 @@ __global__ void __launch_bounds__((RingPlan::kMostWarps + 1) * 32, 2)
   }
   if (warp >= own) return;  // has no piece: nobody would wait for it
   const auto staged = [&](const RingSlot& slot, const RingPiece<T>& piece, int k) {
-    return staged_piece(memory + slot.at * plan.slot_bytes + k * (plan.slot_bytes / kOperands), f.operand(k),
-                        piece.run.begin);
+    return staged_piece(place_in_slot(plan, f, memory, slot.at, k, piece.run.begin), f.operand(k), piece.run.begin);
   };
   RingSlot base;
   auto next = f.row(cluster);

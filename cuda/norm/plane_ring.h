@@ -22,6 +22,7 @@ namespace halo::cuda {
 struct RingPlan {
   static constexpr int kMostParts = 8, kMostWarps = 12;
   static constexpr int kWarpsAtOnce = 28;     ///< of a multiprocessor, which their registers allow
+  static constexpr int kLine = 128;           ///< bytes that memory is read by
   static constexpr int64_t kReserved = 1024;  ///< bytes of shared memory that the system takes for a block
   static constexpr int64_t kPieceBytes = 6400, kPieceElements = 1600;  ///< of an operand, at most; of one alone
 
@@ -93,8 +94,9 @@ struct RingPlan {
     piece = static_cast<int>((positions / each + kWide<T>) / kWide<T> * kWide<T>);
     pieces = planes * each;
     by_pieces = FastDivide(static_cast<uint32_t>(each));
-    // A piece begins and ends anywhere within a granule.
-    slot_bytes = operands * static_cast<int>(kBytes * (piece + 3 * kWide<T>));
+    // A piece begins anywhere within a line and ends anywhere within a granule.
+    const int64_t bytes = kBytes * (piece + 2 * kWide<T>);
+    slot_bytes = operands * static_cast<int>((bytes + 2 * kLine - 1) / kLine * kLine);
     return positions >= (each - 1) * int64_t{piece} + 2 * kWide<T>;
   }
   /// A block a row, if a few sets of blocks are not all there are; and if one of them reads while others write, which

@@ -226,20 +226,27 @@ TEST_F(HalfGpu, GroupNormOfPlanes) {
 TEST_F(HalfGpu, GroupNormOfManyRows) {
   constexpr int64_t kImages = 2140, kFew = 2, kGroups = 3;
   for (DType dtype : {bfloat16, float16}) {
-    const Tensor x = (rand({kImages, 9, 57, 53}, {.device = Device::cuda()}) * 2.0 + 0.5).to(dtype);
-    const Tensor weight = (rand({9}) + 0.5).to(dtype), bias = randn({9}).to(dtype);
-    const auto norm = [&](const Tensor& of) {
-      const bool there = of.device().is_cuda();
-      const auto place = [&](const Tensor& t) { return there ? t.to(Device::cuda()) : t.to(float32); };
-      return group_norm(of, kGroups, place(weight), place(bias));
+    const auto random = [&](double from, double to) {
+      return (rand({kImages, 9, 57, 53}, {.device = Device::cuda()}) * (to - from) + from).to(dtype);
     };
-    const Tensor y = norm(x);
+    const Tensor x = random(0.5, 2.5), up = random(-0.0625, 0.1875);
+    const Tensor weight = (rand({9}) + 0.5).to(dtype), bias = randn({9}).to(dtype);
+    const auto run = [&](const Tensor& of, const Tensor& of_up) {
+      const auto place = [&](const Tensor& t) { return of.device().is_cuda() ? t.to(of.device()) : t.to(float32); };
+      const Tensor leaf = of.detach().requires_grad_(), y = group_norm(leaf, kGroups, place(weight), place(bias));
+      return std::vector<Tensor>{y.detach(), grad({y}, {leaf}, {of_up})[0]};
+    };
+    const auto got = run(x, up);
     for (const int64_t image : {int64_t{0}, kImages / 2, kImages - kFew}) {
-      const auto of = [&](const Tensor& t) { return wide(t.slice(0, image, image + kFew)); };
-      EXPECT_TRUE(near(of(y), norm(of(x)), 1.5 * unit(dtype))) << image;
-      EXPECT_FALSE(near(of(y) * (1 + 4 * unit(dtype)), norm(of(x)), 1.5 * unit(dtype))) << image;
+      const auto few = [&](const Tensor& t) { return wide(t.slice(0, image, image + kFew)); };
+      const auto expected = run(few(x), few(up));
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(near(few(got[i]), expected[i], 1.5 * unit(dtype))) << image << ' ' << i;
+        EXPECT_FALSE(near(expected[i] * (1 + 4 * unit(dtype)), expected[i], 1.5 * unit(dtype))) << i;
+      }
     }
-    EXPECT_TRUE(same(norm(placed(x, 1)), y)) << name(dtype);
+    const auto moved = run(placed(x, 1), placed(up, 1));
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same(moved[i], got[i])) << name(dtype) << ' ' << i;
   }
 }
 
