@@ -25,7 +25,7 @@ extern const Algorithm kStraight;       ///< straight/straight.cu: few channels,
 extern const Algorithm kPointwise;      ///< pointwise/pointwise.cu: kernels of one tap at memory speed, on Hopper
 extern const Algorithm
     kFewResults;  ///< few_results/few_results.cu: at most 3 channels out of many, kernels of 3 x 3, on Hopper
-extern const Algorithm kFewSources;   ///< few_sources/few_sources.cu: many channels out of at most 4, half types
+extern const Algorithm kFewSources;   ///< few_sources/few_sources.cu: many channels out of at most 4
 extern const Algorithm kFewTaps;      ///< few_taps/few_taps.cu: transposed, results of few taps or none, on Hopper
 extern const Algorithm kFewTapsRows;  ///< few_taps/rows.cu: the same in 2-D, whose rows in part have none
 extern const Algorithm kOnePhase;     ///< one_phase/one_phase.cu: stride 2, taps as far apart, on Hopper

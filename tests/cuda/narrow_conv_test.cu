@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conv_operands.cuh"
@@ -102,17 +103,20 @@ TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
 }
 
 /// Blocks that make several runs, so that both rings come round: strips of several source sets, rows longer and shorter
-/// than a run, results beside a line, 2 and 4 tiles of channels.
+/// than a run, results beside a line, 2 and 4 tiles of channels, groups and depths, many rows a run, taps far apart.
 TYPED_TEST(NarrowConv, FewSourcesInLongStrips) {
   using T = TypeParam;
-  if (sizeof(T) != 2 || !device_traits().is_hopper()) GTEST_SKIP() << "half types on Hopper";
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "Hopper alone";
   const Algorithm& few = find_algorithm("few sources");
   for (const ConvProblem& p : {problem({16, 3, 143, 120}, 33, 1, {3, 3}, {.padding = {1, 1}}),
                                problem({16, 2, 71, 244}, 18, 1, {2, 5}, {.padding = {1, 2}}),
                                problem({9, 4, 31, 2004}, 16, 1, {2, 3}, {.padding = {0, 1}}),
                                problem({13, 3, 131, 119}, 40, 1, {3, 3}, {.padding = {1, 1}}),
-                               problem({5, 3, 60, 1001}, 17, 1, {2, 3}, {.padding = {1, 0}})}) {
-    for (const int64_t offset : {0, 1}) {
+                               problem({5, 3, 60, 1001}, 17, 1, {2, 3}, {.padding = {1, 0}}),
+                               problem({2, 6, 3, 61, 253}, 98, 2, {1, 3, 3}, {.padding = {0, 0, 1}}),
+                               problem({2, 2, 900, 5}, 64, 1, {3, 3}, {.padding = {1, 1}}),
+                               problem({7, 3, 95, 70}, 51, 1, {3, 3}, {.padding = {1, 30}, .dilation = {1, 30}})}) {
+    for (const int64_t offset : {0, 1, 3}) {
       ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::Forward, offset))) << p.str();
       expect_right<T>(few, p, ConvPass::Forward, offset);
     }
@@ -168,11 +172,14 @@ TYPED_TEST(NarrowConv, PhaseRowsInSeveralMarches) {
   }
 }
 
-TYPED_TEST(NarrowConv, FewResultsAddBiasAndActivate) {
+TYPED_TEST(NarrowConv, FewChannelsAddBiasAndActivate) {
   using T = TypeParam;
   if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper alone";
-  for (const ConvProblem& p : {problem({2, 12, 9, 1531}, 3, 1, {3, 3}, {.padding = {1, 1}}),
-                               problem({1, 16, 2, 10, 128}, 4, 2, {1, 3, 3}, {.padding = {0, 1, 1}})}) {
+  for (const auto& [kernel, p] :
+       {std::pair{"few results", problem({2, 12, 9, 1531}, 3, 1, {3, 3}, {.padding = {1, 1}})},
+        std::pair{"few results", problem({1, 16, 2, 10, 128}, 4, 2, {1, 3, 3}, {.padding = {0, 1, 1}})},
+        std::pair{"few sources", problem({2, 3, 29, 131}, 45, 1, {3, 3}, {.padding = {1, 1}})},
+        std::pair{"few sources", problem({1, 4, 2, 40, 128}, 40, 2, {1, 3, 3}, {.padding = {0, 1, 1}})}}) {
     ConvConfig config = config_of<T>(ConvPass::Forward, 0);
     config.bias = true;
     config.activation = {ActivationKind::LeakyRelu, 0.5f};
@@ -186,7 +193,7 @@ TYPED_TEST(NarrowConv, FewResultsAddBiasAndActivate) {
     operands.w = got.w.get();
     operands.y = got.y.get();
     operands.bias = bias.get();
-    find_algorithm("few results").run(p, config, operands, nullptr);
+    find_algorithm(kernel).run(p, config, operands, nullptr);
     Tensors<double> exact(p, 0);
     run(find_algorithm("direct"), p, ConvPass::Forward, exact);
     auto expected = exact.y.values();

@@ -1,9 +1,9 @@
-// Many channels out of few: features of images in half types, and weight gradients of float32 and half types.
+// Many channels out of few: features of images, and their weight gradients.
 //
 // Limits: compute capability 9.0; at most 4 source channels a group, 16 to 64 result channels; stride 1; one tap of
-// depth without padding, at most 3 neighbouring rows of taps, 12 taps (weight gradients: 32 weights of a result
-// channel); taps of a row reach at most kReach columns; source rows of which four fit in shared memory. Any width and
-// alignment.
+// depth without padding, at most 3 neighbouring rows of taps, 12 taps (weight gradients and float32: 32 weights of a
+// result channel); taps of a row reach at most kReach columns; shared memory holds the source rows that a run reads.
+// Any width and alignment.
 #include <algorithm>
 #include <cmath>
 
@@ -20,20 +20,33 @@ namespace few_sources {
 namespace {
 
 std::size_t shared_bytes(const Plan& plan) {
-  return static_cast<std::size_t>(plan.set_results * kRingBytes) +
-         static_cast<std::size_t>(kSets * plan.part) * static_cast<std::size_t>(plan.pitch) * kPositionBytes;
+  return static_cast<std::size_t>(plan.set_results * (kRingBytes + (2 * kMostWeights + 1) * 4)) +
+         static_cast<std::size_t>(plan.ring) * static_cast<std::size_t>(plan.words * 4);
 }
 
-/// What a block makes; returns the positions that a multiprocessor makes. Strips of rows are whole pieces of eight
-/// results.
-double divide_results(Plan& plan) {
+/// How the source lies in shared memory.
+void place_source(Plan& plan, int element_size) {
+  plan.words = element_size == 2 ? (plan.channels + 1) / 2 : plan.channels;
+  plan.pitch = plan.result_width + plan.reach;
+  if (element_size == 2) plan.pitch |= 1;  // lanes read every other word: taps of two rows then meet no bank
+  plan.by_pitch = FastDivide(static_cast<uint32_t>(plan.pitch));
+  // What a run reads, and two parts that it shares with its neighbours or that are on their way.
+  const int run = makers(static_cast<std::size_t>(element_size)) * 16,
+            ends = (run + plan.result_width - 2) / plan.result_width;  // of rows
+  const int64_t span =
+      run + int64_t{ends} * (plan.pitch - plan.result_width) + plan.reach + int64_t{plan.tap_rows - 1} * plan.pitch;
+  plan.ring = 4096;  // parts that take longer to make than to bring
+  while (plan.ring / kParts * (kParts - 2) < span && plan.ring < 1 << 16) plan.ring *= 2;
+}
+
+/// What a block makes; returns the positions that a multiprocessor makes.
+double divide_results(Plan& plan, int element_size) {
   plan.set_results = plan.results > 32 ? 64 : 32;
-  plan.part = (kRun + plan.result_width - 1) / plan.result_width;
   if (shared_bytes(plan) + 1024 > device_traits().block_memory) plan.set_results = 32;
   plan.sets = (plan.results + plan.set_results - 1) / plan.set_results;
-  plan.by_ring = FastDivide(static_cast<uint32_t>(kSets * plan.part));
-  constexpr double kFixed = 4000;  // positions, in the time until the first run
-  const int places = device_traits().multiprocessors, step = !plan.whole || plan.result_width % 8 == 0 ? 1 : 2;
+  constexpr double kFixed = 400;  // positions, in the time until the first run
+  const int places = device_traits().multiprocessors,
+            step = plan.whole && plan.result_width % (16 / element_size) != 0 ? 2 : 1;
   double best = INFINITY;
   const auto up = [](int value, int of) { return (value + of - 1) / of; };
   for (int strip = step, strips = 0;; strip = up(up(plan.result_rows, strips - 1), step) * step) {
@@ -53,8 +66,9 @@ double divide_results(Plan& plan) {
 /// `images` is 0 where there is none. Times as seen on an H200.
 Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   const bool half = is_half(config.dtype), of_weights = config.pass == ConvPass::BackwardWeight;
+  const int size = static_cast<int>(size_of(config.dtype));
   Plan plan{};
-  if (!half && (config.dtype != DType::Float32 || !of_weights)) return plan;
+  if (!half && config.dtype != DType::Float32) return plan;
   if (problem.stride[0] * problem.stride[1] * problem.stride[2] != 1) return plan;
   if (!device_traits().is_hopper() || !small_groups::small_groups_fit(problem)) return plan;
   const small_groups::GroupProblem g = small_groups::group_problem(problem, config.pass != ConvPass::BackwardInput);
@@ -67,12 +81,13 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
                     g.kernel[1] * g.kernel[2] <= kMostTaps && reach(2) <= kReach;
   const int weights = g.kernel[1] * g.kernel[2] * g.source_channels;
   const bool pieces = config.alignment >= (half ? 8 : 16) && g.source[2] % 4 == 0 && g.result[2] % 4 == 0;
-  if (!fits || (of_weights && weights > kMostWeights)) return plan;
+  if (!fits || ((of_weights || !half) && weights > kMostWeights)) return plan;
   describe_images(g, plan);
   plan.source_elements = g.source_rows.elements;
   plan.result_elements = g.result_rows.elements;
   plan.in_pieces = pieces;
-  plan.whole = pieces && config.alignment >= 16 && plan.result_plane % 8 == 0 && plan.result_slice % 8 == 0;
+  plan.whole = config.alignment >= 16 && plan.result_width % (8 / size) == 0 && plan.result_plane * size % 16 == 0 &&
+               plan.result_slice * size % 16 == 0;
   plan.lead = (plan.first_column % 4 + 4) % 4;
   plan.tap_rows = reach(1) + 1;
   plan.reach = reach(2);
@@ -83,13 +98,13 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
       plan.column[plan.taps] = g.taps[2].offset[0][w];
     }
   }
-  plan.pitch = (plan.lead + plan.result_width + plan.reach + 7) / 8 * 8;
-  plan.pieces = FastDivide(static_cast<uint32_t>(plan.pitch / 4));
   plan.in_row = FastDivide(static_cast<uint32_t>(plan.result_width));
   constexpr double kClocksPerMs = 1.755e6;
   if (!of_weights) {
-    const double positions = divide_results(plan);
-    const double clocks = (plan.set_results == 64 ? 10.5 : 7) * (plan.whole ? 1 : 1.1);  // of a position of a block
+    place_source(plan, size);
+    const double positions = divide_results(plan, size);
+    const double many = half ? 11 : 18.5, few = half ? 8 : 13;  // clocks of a position of a block
+    const double clocks = (plan.set_results == 64 ? many : few) * (half && !plan.whole ? 1.1 : 1);
     plan.predicted_ms = 6e-3 + positions * clocks / kClocksPerMs;
     const bool fits_memory = shared_bytes(plan) + 1024 <= device_traits().block_memory;
     return fits_memory && plan.images * plan.sets * plan.strips < int64_t{1} << 31 ? plan : Plan{};
@@ -137,9 +152,9 @@ void run_weight(const ConvProblem& problem, const ConvConfig& config, const Oper
   ordered_sum<T>(problem, operands, plan.splits, stream);
 }
 
-template <class T>
+template <class T, bool Split = false>
 void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  if (config.pass == ConvPass::BackwardWeight) return run_weight<T, false>(problem, config, operands, stream);
+  if (config.pass == ConvPass::BackwardWeight) return run_weight<T, Split>(problem, config, operands, stream);
   const Plan plan = make_plan(problem, config);
   const auto* w = static_cast<const T*>(operands.w);
   auto *const x = static_cast<T*>(operands.x), *const y = static_cast<T*>(operands.y);
@@ -147,10 +162,14 @@ void run_as(const ConvProblem& problem, const ConvConfig& config, const Operands
   Arguments<T> arguments{y, w, nullptr, x, {}};
   if (forward) arguments = {x, w, static_cast<const T*>(operands.bias), y, config.activation};
   const auto start = [&](auto kernel) {
-    launch("conv few sources", kernel, dim3(static_cast<unsigned>(plan.images * plan.sets * plan.strips)), kThreads,
+    launch("conv few sources", kernel, dim3(static_cast<unsigned>(plan.images * plan.sets * plan.strips)), kThreads<T>,
            shared_bytes(plan), stream, plan, arguments, PlainSumOf<T>{Sizes(problem), arguments.source, w, forward});
   };
-  plan.set_results == 64 ? start(gather_kernel<T, 4>) : start(gather_kernel<T, 2>);
+  const bool many = plan.set_results == 64;
+  if constexpr (sizeof(T) == 2) {
+    if (plan.whole) return many ? start(gather_kernel<T, 64, Split, true>) : start(gather_kernel<T, 32, Split, true>);
+  }
+  many ? start(gather_kernel<T, 64, Split>) : start(gather_kernel<T, 32, Split>);
 }
 
 void run(const ConvProblem& problem, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
@@ -158,8 +177,8 @@ void run(const ConvProblem& problem, const ConvConfig& config, const Operands& o
     case DType::BFloat16: return run_as<BFloat16>(problem, config, operands, stream);
     case DType::Float16: return run_as<Float16>(problem, config, operands, stream);
     default:
-      return config.precision == Precision::Float32 ? run_weight<float, true>(problem, config, operands, stream)
-                                                    : run_weight<float, false>(problem, config, operands, stream);
+      return config.precision == Precision::Float32 ? run_as<float, true>(problem, config, operands, stream)
+                                                    : run_as<float>(problem, config, operands, stream);
   }
 }
 

@@ -9,13 +9,12 @@ namespace halo::cuda::conv::few_sources {
 inline constexpr int kSources = 4, kMostResults = 64;  ///< channels
 inline constexpr int kMostTaps = 12, kTapRows = 3;
 inline constexpr int kReach = 60;        ///< columns between taps of a row
-inline constexpr int kMostWeights = 32;  ///< of a result channel, of weight gradients
-inline constexpr int kMakers = 11;       ///< warps of a block that make results and have them written
-inline constexpr int kPositions = 40;    ///< of a warp at a time
-inline constexpr int kRun = kMakers * kPositions;
-inline constexpr int kRingBytes = 2048;  ///< of the results of a channel in shared memory
-inline constexpr int kSets = 4;          ///< of source rows there: no run reads more
-inline constexpr int kPositionBytes = kSources * 2;
+inline constexpr int kMostWeights = 32;  ///< of a result channel, of weight gradients and of float32
+/// Of forward and backward_input: warps that make 16 results of each channel at a time, such runs in shared memory;
+/// bytes of a channel there, with what is left of a line; parts of the source there.
+constexpr int makers(std::size_t element_size) { return element_size == 2 ? 12 : 8; }
+constexpr int runs_kept(std::size_t element_size) { return element_size == 2 ? 4 : 3; }
+inline constexpr int kRingBytes = 1664, kParts = 8;
 /// Positions of a stage of weight gradients; the same of rows that are not whole pieces.
 inline constexpr int kStep = 128;
 constexpr int runs_step(std::size_t element_size) { return element_size == 2 ? 384 : 128; }
@@ -35,14 +34,14 @@ struct Plan {
   int reach;                                              ///< columns from the first tap to the last
   int tap[kMostTaps], row[kMostTaps], column[kMostTaps];  ///< weight, and source position beside the first
   bool in_pieces;         ///< rows of both sides are whole pieces of four, as weight gradients want them
-  bool whole;             ///< rows of the source are whole pieces of four, channels of results of eight
+  bool whole;             ///< results of a block are whole 16-byte pieces
   int sets, set_results;  ///< blocks that divide the result channels, those of each
   int strip, strips;      ///< rows of a block, blocks of a column
-  int part;               ///< source rows of a set in shared memory
-  int pitch;              ///< positions of a source row in shared memory, 0 modulo 8: taps of two rows meet no bank
+  int words;              ///< of a source position in shared memory: its channels, of half types two a word
+  int pitch;              ///< positions of a source row there
+  int ring;               ///< all positions there, a power of two
   FastDivide in_row;      ///< result columns
-  FastDivide by_ring;     ///< source rows in shared memory
-  FastDivide pieces;      ///< of four positions of a source row in shared memory
+  FastDivide by_pitch;
   FastDivide columns, rows, depths;  ///< of weight gradients: stages of a row, and rows
   int64_t steps = 0;                 ///< stages of a group
   int splits = 0;                    ///< blocks of a group
