@@ -21,7 +21,10 @@ std::optional<DensePlan> make_plan(const ConvProblem& problem, const ConvConfig&
 }
 
 std::shared_ptr<const std::optional<DensePlan>> plan_for(const ConvProblem& problem, const ConvConfig& config) {
-  return kept_plan<make_plan>(problem, config);
+  ConvConfig plain = config;  // no plan depends on these
+  plain.bias = false;
+  plain.activation = {};
+  return kept_plan<make_plan>(problem, plain);
 }
 
 /// Whether the epilogue's max(x, slope * x) cannot express the activation.

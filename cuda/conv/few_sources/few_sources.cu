@@ -107,7 +107,8 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
     const double clocks = (plan.set_results == 64 ? many : few) * (half && !plan.whole ? 1.1 : 1);
     plan.predicted_ms = 6e-3 + positions * clocks / kClocksPerMs;
     const bool fits_memory = shared_bytes(plan) + 1024 <= device_traits().block_memory;
-    return fits_memory && plan.images * plan.sets * plan.strips < int64_t{1} << 31 ? plan : Plan{};
+    const bool fits_words = int64_t{plan.strip} * plan.result_width < int64_t{1} << 29;  // bytes of a ring's turns
+    return fits_memory && fits_words && plan.images * plan.sets * plan.strips < int64_t{1} << 31 ? plan : Plan{};
   }
   const int step = pieces ? kStep : runs_step(size_of(config.dtype));
   const int columns = (plan.result_width + step - 1) / step;

@@ -223,6 +223,11 @@ __device__ __forceinline__ void make_runs(const Plan& plan, const Block<T>& bloc
 #pragma unroll
     for (int i = 0; i < Results / 4; ++i) poison[i % 4] = fmaf(sums[2 * i], sums[2 * i + 1], poison[i % 4]);
     device::wgmma_pin(poison);  // now: else the compiler keeps what it is computed from twice
+    const bool again = __any_sync(0xffffffffu, !isfinite(poison[0] + poison[1] + poison[2] + poison[3]));
+    if (again) {  // infinities become NaN, which every activation keeps
+#pragma unroll
+      for (float& sum : sums) sum = fmaf(sum, 0.0f, sum);
+    }
     if (bends) bend(arguments.activation, sums);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -250,7 +255,7 @@ __device__ __forceinline__ void make_runs(const Plan& plan, const Block<T>& bloc
       }
     }
     // Zeros stand for what does not exist: they are no part of results that are not finite.
-    if (__any_sync(0xffffffffu, !isfinite(poison[0] + poison[1] + poison[2] + poison[3]))) {
+    if (again) {
       const int first = run * kRun<T> + warp * 16;
       plain_results(plan, arguments, plain, ring, first, min(16, last + 1 - first));
     }

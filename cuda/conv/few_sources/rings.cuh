@@ -162,7 +162,8 @@ __device__ __forceinline__ void write_run(const Plan& plan, const Block<T>& bloc
   }
 }
 
-/// The warp's results of a run again, in plain float32, from the block's position `first` on.
+/// Those of a warp's results of a run that are NaN, as which sums that are not finite have been staged, again in plain
+/// float32, from the block's position `first` on.
 template <class T>
 __device__ __noinline__ void plain_results(const Plan& plan, const Arguments<T>& arguments, const PlainSumOf<T>& plain,
                                            unsigned char* ring, int first, int count) {
@@ -173,7 +174,7 @@ __device__ __noinline__ void plain_results(const Plan& plan, const Arguments<T>&
     const int c = i / count, position = first + i % count;
     const uint32_t at = block.ring_start(plan, c) + static_cast<uint32_t>(position) * uint32_t{sizeof(T)};
     T* const result = reinterpret_cast<T*>(ring + c * kRingBytes + at % uint32_t{kRingBytes});
-    if (isfinite(device::to_accumulator(*result))) continue;
+    if (!isnan(device::to_accumulator(*result))) continue;
     float sum = plain.at(block.image_group / plan.groups, group_channel + c, block.corner + position);
     if (arguments.bias != nullptr) sum += device::to_accumulator(arguments.bias[group_channel + c]);
     *result = device::from_accumulator<T>(device::call_activation(arguments.activation, sum));
