@@ -11,12 +11,10 @@ namespace halo::cuda::conv {
 struct PlanKey {
   ConvProblem problem;
   ConvConfig config;
-  bool hopper;
-  int multiprocessors;
+  DeviceTraits traits;  ///< all of them: plans fit the shared memory of the GPU that they were made for
 
   /// For the current device.
-  PlanKey(const ConvProblem& p, const ConvConfig& c)
-      : problem(p), config(c), hopper(device_traits().is_hopper()), multiprocessors(device_traits().multiprocessors) {}
+  PlanKey(const ConvProblem& p, const ConvConfig& c) : problem(p), config(c), traits(device_traits()) {}
   bool operator==(const PlanKey&) const = default;
 };
 

@@ -13,6 +13,7 @@ struct DeviceTraits {
 
   /// Whether kernels with Hopper's own instructions run.
   bool is_hopper() const { return major == 9 && minor == 0; }
+  bool operator==(const DeviceTraits&) const = default;
 };
 
 /// What the environment variable HALO_CUDA_ARCH says (80 for compute capability 8.0): Halo takes its roads for a GPU of
