@@ -108,10 +108,11 @@ TEST_F(FusedGpu, GatedLongConv) {
     for (const auto& [length, channels] :
          {std::pair<int64_t, int64_t>{1, 1}, {5, 7}, {127, 11}, {300, 32}, {1025, 3}}) {
       const Shape width{3 * channels};
+      // One channel of one position: a gradient is one sum of two numbers, which may cancel.
       compare(concat("gated_long_conv ", kernel, " ", length, " ", channels),
               {randn({2, length, 3 * channels}), randn(width), randn({3 * channels, 1, kernel}), randn(width),
                randn({channels, length}), randn({channels})},
-              f, {6e-6, 1e-11});
+              f, {length == 1 ? 1e-4 : 6e-6, 1e-11});
     }
   }
 }
