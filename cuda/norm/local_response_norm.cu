@@ -8,7 +8,8 @@
 
 #include "../device/map.cuh"
 #include "../device/number.cuh"
-#include "channel_march.cuh"
+#include "../runtime/traits.h"
+#include "channel_march_wide.cuh"
 
 namespace halo::cuda {
 namespace {
@@ -130,6 +131,15 @@ __global__ void __launch_bounds__(March::kMostThreads<T>, kForwardBlocks<T>)
   march_down<March::kReach>(march, ForwardColumn<kUsual, T>{window}, y, x);
 }
 
+inline constexpr int kWideBlocks = 2;
+
+template <bool kUsual, class T>
+__global__ void __launch_bounds__(WideMarch::kMostThreads, kWideBlocks)
+    march_wide_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ WideMarch march,
+                      const T* x, T* y) {
+  march_down_wide<March::kReach>(march, ForwardColumn<kUsual, T>{window}, y, x);
+}
+
 /// Of the last channels: x; what its windows add up and g s^-beta, which are known kReach channels later.
 template <bool kUsual, class T>
 struct BackwardColumn {
@@ -244,6 +254,16 @@ void local_response_norm_forward(const LocalResponseNorm& norm, const Tensor& x,
       const Tensor from = from_granule<T>(x);
       const auto march = March::of<T>(images, channels, positions);
       const DeviceScope scope(x.device());
+      if constexpr (sizeof(T) == 2) {  // half as many blocks, if their threads have as much to do, and all the GPU has
+        const auto wide = WideMarch::of<T>(images, channels, positions);
+        const DeviceTraits& device = device_traits(x.device().index);
+        if (device.is_hopper() && wide.threads >= 2 * march.threads &&
+            wide.blocks() >= static_cast<unsigned>(device.multiprocessors * kWideBlocks)) {
+          const auto kernel = March::is_usual(norm) ? march_wide_kernel<true, T> : march_wide_kernel<false, T>;
+          return launch(kName, kernel, wide.blocks(), wide.threads, WideMarch::kBytes, scope.stream(),
+                        window<T>(norm, channels), wide, from.data<T>(), y.data<T>());
+        }
+      }
       const auto kernel = March::is_usual(norm) ? march_forward_kernel<true, T> : march_forward_kernel<false, T>;
       return launch(kName, kernel, march.blocks(), march.threads, March::bytes<T>(1), scope.stream(),
                     window<T>(norm, channels), march, from.data<T>(), y.data<T>());

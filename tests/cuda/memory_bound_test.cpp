@@ -191,6 +191,28 @@ TEST_F(Gpu, MarchesOverChannels) {
   }
 }
 
+// Half types march in pairs, and in wide rows where images fill the GPU: of the first two shapes.
+TEST_F(Gpu, MarchesOverChannelsOfHalfTypes) {
+  for (const Shape& shape : {Shape{89, 7, 55, 55}, Shape{133, 5, 2019}, Shape{3, 7, 1018}, Shape{3, 16, 27, 27},
+                             Shape{1, 3, 506}, Shape{2, 17, 1667}, Shape{5, 6, 13, 13}}) {
+    for (DType dtype : {bfloat16, float16}) {
+      for (double beta : {0.75, 0.6}) {
+        const Tensor x = randn(shape, {.device = Device::cuda()}).to(dtype), g = randn(shape, x.options()).to(dtype);
+        const auto run = [&](DType type) {
+          const Tensor leaf = x.to(type).detach().requires_grad_();
+          const Tensor y = local_response_norm(leaf, 5, {.alpha = 0.5, .beta = beta, .k = 1.5});
+          return std::pair(y.detach().to(float32), grad({y}, {leaf}, {g.to(type)})[0].to(float32));
+        };
+        const auto [y, dx] = run(dtype);
+        const auto [wide_y, wide_dx] = run(float32);
+        const double unit = dtype == bfloat16 ? 0x1p-8 : 0x1p-11;  // rounded once
+        EXPECT_TRUE(testing::near(y, wide_y, unit)) << name(dtype) << shape;
+        EXPECT_TRUE(testing::near(dx, wide_dx, unit)) << name(dtype) << shape;
+      }
+    }
+  }
+}
+
 TEST_F(Gpu, ColumnsAndTables) {
   for (const Shape& shape : {Shape{1000, 64}, Shape{77, 1028}, Shape{300, 5}}) {
     compare("columns", {randn(shape) + 1.0}, [](const Tensors& t) { return Tensors{sum(t[0], {0}), mean(t[0], {0})}; });
