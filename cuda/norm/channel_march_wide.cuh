@@ -172,9 +172,7 @@ struct WideRows {
       const uint32_t bytes = exists ? (parts - (is_cut ? 1 : 0)) * device::kGranule : 0;
       const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(chunk + place));
       device::barrier_expect(barrier, bytes);
-#if __CUDA_ARCH__ >= 900  // nobody launches it elsewhere
       if (bytes > 0) device::copy_bulk(to, begun, bytes, barrier);
-#endif
       if (is_cut) {
 #pragma unroll 1
         for (int k = 0; k < kSize; ++k) {
@@ -204,7 +202,7 @@ struct WideRows {
   }
 };
 
-/// march_down in wide rows.
+/// march_down in wide rows, on Hopper.
 template <int kLag, class T, class Compute>
 __device__ __forceinline__ void march_down_wide(const WideMarch& march, const Compute& compute, T* y, const T* x) {
   constexpr int kStages = WideMarch::kStages, kRows = WideMarch::kRows, kChunk = kRows * WideMarch::kPitch;

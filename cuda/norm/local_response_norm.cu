@@ -137,7 +137,9 @@ template <bool kUsual, class T>
 __global__ void __launch_bounds__(WideMarch::kMostThreads, kWideBlocks)
     march_wide_kernel(const __grid_constant__ Window<Accumulator<T>> window, const __grid_constant__ WideMarch march,
                       const T* x, T* y) {
+#if __CUDA_ARCH__ >= 900  // nobody launches it elsewhere
   march_down_wide<March::kReach>(march, ForwardColumn<kUsual, T>{window}, y, x);
+#endif
 }
 
 /// Of the last channels: x; what its windows add up and g s^-beta, which are known kReach channels later.
