@@ -232,12 +232,7 @@ TYPED_TEST(NarrowConv, FewChannelsAddBiasAndActivate) {
     Tensors<double> exact(p, 0);
     run(find_algorithm("direct"), p, ConvPass::Forward, exact);
     auto expected = exact.y.values();
-    const auto biases = bias.values();
-    const std::size_t plane = expected.size() / static_cast<std::size_t>(p.batch * p.out_channels);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      const double sum = expected[i] + biases[i / plane % biases.size()];
-      expected[i] = sum > 0 ? sum : 0.5 * sum;
-    }
+    add_bias_and_bend(expected, bias.values(), p);
     EXPECT_LE(relative_error(got.y.values(), expected), sizeof(T) == 4 ? kBound<T> : 2 * kBound<T>) << p.str();
   }
 }
