@@ -2,8 +2,8 @@
 //
 // Limits: compute capability 9.0; at most 4 source channels a group, 16 to 64 result channels; stride 1; one tap of
 // depth without padding, at most 3 neighbouring rows of taps, 12 taps (weight gradients and float32: 32 weights of a
-// result channel); taps of a row reach at most kReach columns; shared memory holds the source rows that a run reads.
-// Any width and alignment.
+// result channel; forward and backward_input of half types: 11 taps); taps of a row reach at most kReach columns;
+// shared memory holds the source rows that a run reads. Any width and alignment.
 #include <algorithm>
 #include <cmath>
 
@@ -26,7 +26,7 @@ std::size_t shared_bytes(const Plan& plan) {
 
 /// How the source lies in shared memory.
 void place_source(Plan& plan, int element_size) {
-  plan.words = element_size == 2 ? (plan.channels + 1) / 2 : plan.channels;
+  plan.words = element_size == 2 ? kSources / 2 : plan.channels;
   plan.pitch = plan.result_width + plan.reach;
   if (element_size == 2) plan.pitch |= 1;  // lanes read every other word: taps of two rows then meet no bank
   plan.by_pitch = FastDivide(static_cast<uint32_t>(plan.pitch));
@@ -102,8 +102,9 @@ Plan make_plan(const ConvProblem& problem, const ConvConfig& config) {
   constexpr double kClocksPerMs = 1.755e6;
   if (!of_weights) {
     place_source(plan, size);
+    if (half && plan.taps >= kMostTaps) return {};
     const double positions = divide_results(plan, size);
-    const double many = half ? 11 : 18.5, few = half ? 8 : 13;  // clocks of a position of a block
+    const double many = half ? 9.9 : 18.5, few = half ? 8 : 13;  // clocks of a position of a block
     const double clocks = (plan.set_results == 64 ? many : few) * (half && !plan.whole ? 1.1 : 1);
     plan.predicted_ms = 6e-3 + positions * clocks / kClocksPerMs;
     const bool fits_memory = shared_bytes(plan) + 1024 <= device_traits().block_memory;

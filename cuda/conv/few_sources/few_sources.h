@@ -37,7 +37,7 @@ struct Plan {
   bool whole;             ///< results of a block are whole 16-byte pieces
   int sets, set_results;  ///< blocks that divide the result channels, those of each
   int strip, strips;      ///< rows of a block, blocks of a column
-  int words;              ///< of a source position in shared memory: its channels, of half types two a word
+  int words;              ///< of a source position in shared memory: its channels, of half types two
   int pitch;              ///< positions of a source row there
   int ring;               ///< all positions there, a power of two
   FastDivide in_row;      ///< result columns

@@ -23,12 +23,16 @@ inline constexpr int kThreads = (kMakers<T> + kWriters + kFillers) * 32;
 
 template <class T>
 inline constexpr bool kHalf = sizeof(T) == 2;
-/// Of the tensor core, each of eight words of depth: a source channel at a tap, of half types two channels.
+/// Of the tensor core, each of eight words of depth: a source channel at a tap, of half types two channels. There a
+/// lane has both words of a tap: words t and t + 4 of a step. In the place of the last tap stands the bias, for which
+/// the source is one.
 template <class T>
 inline constexpr int kSteps = (kHalf<T> ? kMostTaps * kSources / 2 : kMostWeights) / 8;
+template <class T>
+inline constexpr int kLoads = kHalf<T> ? kSteps<T> : 2 * kSteps<T>;  ///< of a lane, for a position
 
-/// A thread's share of `parts` parts of the source from `index` on: a plane a word. Zeros stand for what lies beside
-/// the source.
+/// A thread's share of `parts` parts of the source from `index` on: a plane a channel, of half types the channels of a
+/// position side by side. Zeros stand for what lies beside the source.
 template <class T>
 __device__ __forceinline__ void fill(const Plan& plan, const Block<T>& block, uint32_t* sources, int index, int parts,
                                      int thread, int threads) {
@@ -61,49 +65,52 @@ __device__ __forceinline__ void fill(const Plan& plan, const Block<T>& block, ui
     if constexpr (kHalf<T>) {
 #pragma unroll
       for (int k = 0; k < kOnce; ++k) {
-        uint32_t* const to = sources + ((at + k * threads) & (plan.ring - 1));
-        if (at + k * threads >= end) continue;
-        to[0] = held[k][0] | held[k][1] << 16;
-        if (plan.words > 1) to[plan.ring] = held[k][2] | held[k][3] << 16;
+        auto* const to = reinterpret_cast<uint2*>(sources) + ((at + k * threads) & (plan.ring - 1));
+        if (at + k * threads < end) *to = make_uint2(held[k][0] | held[k][1] << 16, held[k][2] | held[k][3] << 16);
       }
     }
   }
 }
 
-/// The weights as B of the products, of Split the high parts and then the low ones; and the bias.
+/// The weights as B of the products, of Split the high parts and then the low ones; and the bias, of half types in
+/// the last tap's place.
 template <class T, int Results, bool Split>
 __device__ __forceinline__ void lay_weights(const Plan& plan, const Block<T>& block, const Arguments<T>& arguments,
                                             uint32_t* weights, float* bias) {
   constexpr int kDepth = kSteps<T> * 8;  // words
   const int64_t group = block.image_group % plan.groups;
   const T* const own = arguments.weight + group * plan.weight_group;
+  const auto bias_of = [&](int result) {
+    const bool exists = arguments.bias != nullptr && result < block.channels;
+    return exists ? arguments.bias[group * plan.results + block.channel + result] : T{};
+  };
   for (int i = static_cast<int>(threadIdx.x); i < Results * kDepth; i += kThreads<T>) {
-    const int result = i / kDepth, depth = i % kDepth, tap = plan.tap[depth % plan.taps];
+    const int result = i / kDepth, depth = i % kDepth;
+    const int tap = kHalf<T> ? depth / 8 * 4 + depth % 4 : depth % plan.taps;
     const auto weight = [&](int c) {
-      const bool exists = result < block.channels && c < plan.channels;
-      return exists ? own[(block.channel + result) * plan.weight_result + c * plan.weight_source + tap] : T{};
+      const bool exists = result < block.channels && c < plan.channels && tap < plan.taps;
+      return exists ? own[(block.channel + result) * plan.weight_result + c * plan.weight_source + plan.tap[tap]] : T{};
     };
     uint32_t* const to = weights + depth / 8 * 8 * Results + device::core_matrix_word(result, depth % 8);
-    const int word = depth / plan.taps;
     if constexpr (kHalf<T>) {
-      to[0] = uint32_t{weight(2 * word).bits} | uint32_t{weight(2 * word + 1).bits} << 16;
+      const int c = depth % 8 / 4 * 2;
+      to[0] = uint32_t{weight(c).bits} | uint32_t{weight(c + 1).bits} << 16;
+      if (tap + 1 == kMostTaps && c == 0) to[0] = uint32_t{bias_of(result).bits};
     } else if constexpr (Split) {
-      const device::Tf32Pair two = device::split_tf32_unguarded(weight(word));
+      const device::Tf32Pair two = device::split_tf32_unguarded(weight(depth / plan.taps));
       to[0] = two.high;
       to[kDepth * Results] = two.low;
     } else {
-      to[0] = device::round_tf32(weight(word));
+      to[0] = device::round_tf32(weight(depth / plan.taps));
     }
   }
-  for (int i = static_cast<int>(threadIdx.x); i < Results; i += kThreads<T>) {
-    const bool exists = arguments.bias != nullptr && i < block.channels;
-    bias[i] = exists ? device::to_accumulator(arguments.bias[group * plan.results + block.channel + i]) : 0.0f;
+  if constexpr (!kHalf<T>) {
+    for (int i = static_cast<int>(threadIdx.x); i < Results; i += kThreads<T>) bias[i] = bias_of(i);
   }
   device::fence_async_proxy();
 }
 
-/// sums = words x weights, of half types +=. Of Split the small products first: what lies below the last place of a sum
-/// then counts.
+/// sums = words x weights. Of Split the small products first: what lies below the last place of a sum then counts.
 template <class T, bool Split, int Count>
 __device__ __forceinline__ void multiply(float (&sums)[Count], uint32_t (&words)[kSteps<T>][4], uint64_t weights) {
   constexpr uint32_t kStepBytes = 8 * 2 * Count * 4, kPartBytes = kSteps<T> * kStepBytes;
@@ -124,7 +131,6 @@ __device__ __forceinline__ void multiply(float (&sums)[Count], uint32_t (&words)
     device::wgmma_pin(words[s]);
     if constexpr (Split) device::wgmma_pin(low[s]);
   }
-  if constexpr (kHalf<T>) device::wgmma_pin(sums);
   device::wgmma_fence();
   if constexpr (Split) {
 #pragma unroll
@@ -136,7 +142,7 @@ __device__ __forceinline__ void multiply(float (&sums)[Count], uint32_t (&words)
 #pragma unroll
   for (int s = 0; s < kSteps<T>; ++s) {
     if constexpr (kHalf<T>) {
-      device::wgmma_half<T>(sums, words[s], step(s));
+      device::wgmma_half<T>(sums, words[s], step(s), s > 0);
     } else {
       device::wgmma_tf32(sums, words[s], step(s), Split || s > 0);
     }
@@ -169,19 +175,20 @@ __device__ __forceinline__ void make_runs(const Plan& plan, const Block<T>& bloc
                                           const PlainSumOf<T>& plain, const uint32_t* sources, unsigned char* ring,
                                           const uint32_t* weights, const float* bias,
                                           const GatherBarriers<kRuns<T>>& barriers, int warp, int lane) {
-  constexpr int kPieces = 2 * kSteps<T>;
   const int g = lane / 4, t = lane % 4;
   const uint64_t descriptor = device::core_matrix_descriptor(device::shared_address(weights));
   const int part = plan.ring / kParts, most = (plan.tap_rows - 1) * plan.pitch + plan.reach;
-  const auto in_ring = static_cast<uint32_t>(plan.ring * 4 - 1);
-  uint32_t offset[kPieces], plane[kPieces];  // bytes to the lane's depths from those of a position; addresses
+  constexpr uint32_t kPosition = kHalf<T> ? 8 : 4;  // bytes in the ring
+  const auto in_ring = static_cast<uint32_t>(plan.ring) * kPosition - 1;
+  uint32_t offset[kLoads<T>], plane[kLoads<T>];  // bytes to the lane's depths from those of a position; addresses
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    const int depth = i * 4 + t, word = depth / plan.taps, tap = depth % plan.taps;
-    const bool exists = word < plan.words;
-    offset[i] = exists ? static_cast<uint32_t>(plan.row[tap] * plan.pitch + plan.column[tap]) * 4 : 0;
-    plane[i] = device::shared_address(sources + (exists ? word * plan.ring : 0));
+  for (int i = 0; i < kLoads<T>; ++i) {
+    const int depth = i * 4 + t, tap = kHalf<T> ? depth : depth % plan.taps, c = kHalf<T> ? 0 : depth / plan.taps;
+    const bool exists = tap < plan.taps && c < plan.channels;
+    offset[i] = exists ? static_cast<uint32_t>(plan.row[tap] * plan.pitch + plan.column[tap]) * kPosition : 0;
+    plane[i] = device::shared_address(sources + (exists ? c * plan.ring : 0));
   }
+  constexpr uint32_t one = std::is_same_v<T, BFloat16> ? 0x3f80 : 0x3c00;  // as a half type, and zero
   const bool bends = arguments.activation.kind != ActivationKind::None;
   const auto position = [&](int h) { return warp * 16 + (kHalf<T> ? 2 * g + h : g + 8 * h); };  // of a run
   const auto in_results = [](uint32_t at) { return min(at, at - uint32_t{kRingBytes}); };  // at: less than two rings
@@ -201,23 +208,31 @@ __device__ __forceinline__ void make_runs(const Plan& plan, const Block<T>& bloc
     uint32_t words[kSteps<T>][4];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const auto at = static_cast<uint32_t>(source_at(min(run * kRun<T> + position(h), last))) * 4;
+      const auto at = static_cast<uint32_t>(source_at(min(run * kRun<T> + position(h), last))) * kPosition;
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i)
-        words[i / 2][i % 2 * 2 + h] = __float_as_uint(device::load_shared(((at + offset[i]) & in_ring) + plane[i]));
+      for (int i = 0; i < kLoads<T>; ++i) {
+        if constexpr (kHalf<T>) {
+          const int2 two = device::load_shared_pair(((at + offset[i]) & in_ring) + plane[0]);
+          words[i][h] = static_cast<uint32_t>(two.x);
+          words[i][2 + h] = static_cast<uint32_t>(two.y);
+        } else {
+          words[i / 2][i % 2 * 2 + h] = __float_as_uint(device::load_shared(((at + offset[i]) & in_ring) + plane[i]));
+        }
+      }
     }
     float sums[Results / 2];
-    const auto with_bias = [&](auto join) {
+    if constexpr (kHalf<T>) {
+      if (t == 3) words[kSteps<T> - 1][0] = words[kSteps<T> - 1][1] = one;
+    }
+    multiply<T, Split>(sums, words, descriptor);
+    if constexpr (!kHalf<T>) {
 #pragma unroll
       for (int j = 0; j < Results / 8; ++j) {
         const float2 two = *reinterpret_cast<const float2*>(bias + 8 * j + 2 * t);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) join(sums[4 * j + 2 * h], two.x), join(sums[4 * j + 2 * h + 1], two.y);
+        for (int h = 0; h < 2; ++h) sums[4 * j + 2 * h] += two.x, sums[4 * j + 2 * h + 1] += two.y;
       }
-    };
-    if constexpr (kHalf<T>) with_bias([](float& sum, float of_channel) { sum = of_channel; });
-    multiply<T, Split>(sums, words, descriptor);
-    if constexpr (!kHalf<T>) with_bias([](float& sum, float of_channel) { sum += of_channel; });
+    }
     if (run >= kRuns<T>) await(barriers.written(run), run / kRuns<T> - 1);
     float poison[4] = {};  // not finite where one of the results is not
 #pragma unroll

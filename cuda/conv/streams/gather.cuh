@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   __syncthreads();
   if (warp == p.users) {
     const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(slots));
-    return stream_units(p, ring, to, arguments.source, group, sharer, lane);
+    return stream_units<kAgree>(p, ring, to, arguments.source, group, sharer, lane);
   }
 
   const int g = lane / 4, t = lane % 4, own_height = warp / p.row_warps;
@@ -164,7 +164,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 #pragma unroll
         for (int i = 0; i < 2 * kChunks; ++i) {
           const uint32_t own_run = run + static_cast<uint32_t>(channel[i / 2][i % 2]) * static_cast<uint32_t>(plane);
-          from[i / 2][i % 2] = ring.slot() * p.slot_bytes + place[i / 2][i % 2] + lead_of(arguments.source, own_run);
+          from[i / 2][i % 2] =
+              ring.slot() * p.slot_bytes + place[i / 2][i % 2] + lead_of<kAgree>(arguments.source, own_run);
         }
         const auto add = [&]<int Count>(std::integral_constant<int, Count>) {
           const unsigned char* const first = own_weights + phase * depth_bytes;

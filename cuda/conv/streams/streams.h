@@ -18,6 +18,9 @@
 namespace halo::cuda::conv::streams {
 
 inline constexpr int kMostSlots = 16;  ///< of the ring
+/// Bytes modulo which forward's runs have the same addresses in memory and in the ring: the copy engine reads a sector
+/// twice for two places that share it.
+inline constexpr int kAgree = 32;
 
 /// What a kernel is compiled for: the step of the width, and the most taps of a row, chunks of 8 channels and depths of
 /// y that a unit adds to. Odd taps, for half types two a product.
