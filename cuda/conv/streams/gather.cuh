@@ -3,7 +3,7 @@
 // A warp owns some tiles of 16 neighbouring positions of one height, by 8 result channels, in all depths that are live:
 // a unit is multiplied by the taps of each. Operand A of the tensor cores is gathered from the unit's rows, 16
 // positions of 8 channels under one tap of the width (half types: under two); B is the weight. Where float32 has many
-// taps, a lane's positions are neighbours, and taps a step apart share what is loaded and split (windows).
+// taps, and half types steps of two, a lane's positions are neighbours, and taps share what is loaded (windows).
 #pragma once
 
 #include "../plain_sum.cuh"
@@ -71,6 +71,38 @@ __device__ __noinline__ void plain_results(const Plan& p, const Arguments<T>& ar
   }
 }
 
+/// Stores neighbouring results, those of positions from `first` on that exist.
+template <class T, int Count>
+__device__ __forceinline__ void store_neighbours(T* to, const float (&values)[Count], int first, int width) {
+  constexpr int kBytes = Count % 8 == 0 ? 16 : Count % 4 == 0 ? 8 : 4;
+  const auto lead = static_cast<int>(reinterpret_cast<uintptr_t>(to) % kBytes);
+  const auto store = [&]<int From, int Words>(std::integral_constant<int, From>, std::integral_constant<int, Words>) {
+    struct alignas(Words * 4) Piece {
+      uint32_t words[Words];
+    };
+#pragma unroll
+    for (int i = From; i + 2 * Words <= Count; i += 2 * Words) {
+      Piece piece;
+#pragma unroll
+      for (int k = 0; k < Words; ++k) {
+        const float two[2] = {values[i + 2 * k], values[i + 2 * k + 1]};
+        piece.words[k] = device::pack_word<T>(two);
+      }
+      *reinterpret_cast<Piece*>(to + i) = piece;
+    }
+  };
+  using std::integral_constant;
+  const bool all = first >= 0 && first + Count <= width;
+  if (all && lead == 0) return store(integral_constant<int, 0>{}, integral_constant<int, kBytes / 4>{});
+  if (all && lead % 4 == 0) return store(integral_constant<int, 0>{}, integral_constant<int, 1>{});
+  if (all) store(integral_constant<int, 1>{}, integral_constant<int, 1>{});
+#pragma unroll
+  for (int i = 0; i < Count; ++i) {
+    const bool exists = static_cast<unsigned>(first + i) < static_cast<unsigned>(width);
+    if (all ? i == 0 || i == Count - 1 : exists) to[i] = device::from_accumulator<T>(values[i]);
+  }
+}
+
 template <class C, class T = typename C::Type>
 __global__ void __launch_bounds__(C::kThreads, 1)
     gather_kernel(const __grid_constant__ Plan p, const __grid_constant__ Arguments<T> arguments,
@@ -91,7 +123,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   __syncthreads();
   if (warp == p.users) {
     const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(slots));
-    return stream_units<kAgree>(p, ring, to, arguments.source, group, sharer, lane);
+    return stream_units(p, ring, to, arguments.source, group, sharer, lane);
   }
 
   const int g = lane / 4, t = lane % 4, own_height = warp / p.row_warps;
@@ -135,14 +167,29 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     const auto finish_oldest = [&] {
       const int d = newest++ - (kLive - 1);
       if (active && d >= item.d && d < item.d + item.depths) {
+        if constexpr (C::kWindows && kSize == 2) {
 #pragma unroll
-        for (int i = 0; i < 4 * kTiles; ++i) {
-          const int at = C::position(i / 2);
-          const bool exists = static_cast<unsigned>(position + at) < static_cast<unsigned>(p.width.result);
-          if (!exists || 2 * t + i % 2 >= results) continue;
-          const float sum = sums[kLive - 1][i / 4][i % 4];
-          check = fmaf(sum, 0.0f, check);
-          to[i % 2 * y_channel + d * y_plane + at] = device::from_accumulator<T>(sum + bias[i % 2]);
+          for (int r = 0; r < 2; ++r) {
+            if (2 * t + r >= results) continue;
+            float values[2 * kTiles];
+#pragma unroll
+            for (int i = 0; i < 2 * kTiles; ++i) {
+              const float sum = sums[kLive - 1][i % kTiles][i / kTiles * 2 + r];
+              check = fmaf(sum, 0.0f, check);
+              values[i] = sum + bias[r];
+            }
+            store_neighbours(to + r * y_channel + d * y_plane, values, position, p.width.result);
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4 * kTiles; ++i) {
+            const int at = C::position(i / 2);
+            const bool exists = static_cast<unsigned>(position + at) < static_cast<unsigned>(p.width.result);
+            if (!exists || 2 * t + i % 2 >= results) continue;
+            const float sum = sums[kLive - 1][i / 4][i % 4];
+            check = fmaf(sum, 0.0f, check);
+            to[i % 2 * y_channel + d * y_plane + at] = device::from_accumulator<T>(sum + bias[i % 2]);
+          }
         }
       }
 #pragma unroll
@@ -164,8 +211,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 #pragma unroll
         for (int i = 0; i < 2 * kChunks; ++i) {
           const uint32_t own_run = run + static_cast<uint32_t>(channel[i / 2][i % 2]) * static_cast<uint32_t>(plane);
-          from[i / 2][i % 2] =
-              ring.slot() * p.slot_bytes + place[i / 2][i % 2] + lead_of<kAgree>(arguments.source, own_run);
+          from[i / 2][i % 2] = ring.slot() * p.slot_bytes + place[i / 2][i % 2] + lead_of(arguments.source, own_run);
         }
         const auto add = [&]<int Count>(std::integral_constant<int, Count>) {
           const unsigned char* const first = own_weights + phase * depth_bytes;

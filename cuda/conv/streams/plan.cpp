@@ -29,7 +29,7 @@ int passes(const ChannelMap& map, int apart, int64_t plane_bytes, int size) {
   int count[kBanks / 4] = {}, most = 0;
   for (int lane = 0; lane < 32; ++lane) {
     const int channel = lane % 2 * map.odd + lane % 4 / 2 * map.high;
-    const int64_t at = channel % 4 * map.pitch + channel / 4 * map.quad_pitch + channel * plane_bytes % kAgree +
+    const int64_t at = channel % 4 * map.pitch + channel / 4 * map.quad_pitch + channel * plane_bytes % kGranule +
                        int64_t{lane / 4} * apart * size;
     if (words.insert(at / 4).second) most = std::max(most, ++count[at / 4 % (kBanks / 4)]);
   }
@@ -46,8 +46,8 @@ ChannelMap choose_map(const Plan& plan, int size) {
   const int apart = kShapes[plan.shape].lane_apart(size) * plan.width.step;
   for (const ChannelMap& candidate : kMaps) {
     if (candidate.chunk == 2 && plan.channels <= 8) continue;
-    for (int bank = 0; bank < kBanks; bank += kAgree) {
-      for (int quad = 0; quad < kBanks; quad += kAgree) {
+    for (int bank = 0; bank < kBanks; bank += kGranule) {
+      for (int quad = 0; quad < kBanks; quad += kGranule) {
         ChannelMap map = candidate;
         map.pitch = kApart + bank;
         map.quad_pitch = 8 * kApart + quad;
@@ -132,7 +132,7 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
     const int64_t reach =
         (plan.heights - 1) * int64_t{plan.height.step} + (plan.height.kernel - 1) * int64_t{plan.height.apart} + 1;
     const int64_t row_bytes = std::min<int64_t>(plan.height.source, reach) * plan.width.source * size;
-    const int64_t bytes = divide_up(row_bytes + kAgree - size, kGranule) * kGranule;
+    const int64_t bytes = divide_up(row_bytes + kGranule - size, kGranule) * kGranule;
     if (2 * bytes * plan.channels + static_cast<int64_t>(fixed_bytes) > static_cast<int64_t>(limits.block_memory))
       break;
     place_channels(plan, map, bytes);
@@ -156,9 +156,9 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
                             std::max(1.0, static_cast<double>(owners) / limits.multiprocessors);
       const double units = (plan.depths - 1) * plan.phases + plan.depth.kernel;
       const double copy = static_cast<double>(plan.channels * row_bytes) / kBytesPerClock;
-      const double product = std::max(size == 4 ? 260.0 : 220.0, (shape.windows(size) ? 33.0
-                                                                  : size == 4         ? 38.0
-                                                                                      : 27.0) *
+      const double product = std::max(size == 4 ? 260.0 : 220.0, (size == 2             ? 27.0
+                                                                  : shape.windows(size) ? 33.0
+                                                                                        : 38.0) *
                                                                      tiles * plan.depth.kernel / plan.phases *
                                                                      double(divide_up(plan.users, 4)));
       const double work = 600 + plan.height.kernel * of_row * product;

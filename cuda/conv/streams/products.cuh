@@ -20,7 +20,8 @@ struct Compiled {
   static constexpr bool kWindows = kShape.windows(sizeof(T));
   static constexpr int kLaneApart = kShape.lane_apart(sizeof(T));
   static constexpr int kWindow = kStep * (2 * kTiles - 1) + kShape.taps;  ///< columns of x of a lane's positions
-  static constexpr int kEdge = 4;  ///< of those, at either end, that alone may not exist where Edges::Outer
+  /// Of those, at either end, that alone may not exist where Edges::Outer.
+  static constexpr int kEdge = sizeof(T) == 4 ? 4 : 2;
 
   /// From a lane's first position to that of half `half` of its tiles.
   static __device__ constexpr int position(int half) { return kWindows ? half / 2 + half % 2 * kTiles : half * 8; }
@@ -176,6 +177,37 @@ __device__ __forceinline__ void add_windows(uint32_t from, int second, int colum
   });
 }
 
+/// The same of half types, all products of a row and chunk: position p under product q reads the words p + q and, where
+/// columns lie across words, p + q + 1.
+template <class C, int Count, Edges Where>
+__device__ __forceinline__ void add_half_windows(const unsigned char* slots, const Start (&starts)[2], int column,
+                                                 unsigned width, const unsigned char* weights, int live_bytes,
+                                                 float (&sums)[C::kLive][C::kTiles][4]) {
+  using T = typename C::Type;
+  constexpr int kTiles = C::kTiles, kWords = 2 * kTiles + C::kProducts - 1;
+  uint32_t words[2][kWords];
+#pragma unroll
+  for (int i = 0; i < 2 * kWords; ++i)
+    words[i / kWords][i % kWords] = reinterpret_cast<const uint32_t*>(slots + starts[i / kWords].offset)[i % kWords];
+#pragma unroll
+  for (int q = 0; q < C::kProducts; ++q) {
+    uint32_t a[kTiles][4];
+#pragma unroll
+    for (int p = 0; p < 2 * kTiles; ++p) {
+      const int w = (p + q) * C::kStep;
+      const bool sure = Where == Edges::Outer && w >= C::kEdge && w + 1 < C::kWindow - C::kEdge;
+      const auto at = static_cast<unsigned>(column + w);
+      const uint32_t mask = sure ? 0xffffffffu : (at < width ? 0xffffu : 0) | (at + 1 < width ? 0xffff0000u : 0);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {  // behind the last tap zero stands for a word that may not be the row's
+        const uint32_t next = q + 1 < C::kProducts ? words[i][p + q + 1] : 0;
+        a[p % kTiles][p / kTiles + 2 * i] = __byte_perm(words[i][p + q], next, starts[i].bytes) & mask;
+      }
+    }
+    multiply<T, false, Count>(sums, a, weights + q * C::kChunks * 32 * 4 * kWeightWords<T>, live_bytes);
+  }
+}
+
 /// Adds the products of a unit's rows in the first `Count` live depths. `from`: offsets from `slots` of the lane's
 /// first operands in the first row of the run; `column`: of x, of those.
 template <class C, int Count, Edges Where>
@@ -194,7 +226,12 @@ __device__ __forceinline__ void add_rows(const Plan& p, const Item& item, int co
 #pragma unroll
     for (int i = 0; i < 2 * kChunks; ++i)
       starts[i / 2][i % 2] = start_at<T>(from[i / 2][i % 2] + (row - item.row) * p.width.source * kSize);
-    if constexpr (C::kWindows) {
+    if constexpr (C::kWindows && kSize == 2) {
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk)
+        add_half_windows<C, Count, Where>(slots, starts[chunk], column, static_cast<unsigned>(p.width.source),
+                                          weights + chunk * kProductBytes, live_bytes, sums);
+    } else if constexpr (C::kWindows) {
       const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(slots));
       unroll<kChunks * C::kStep>([&]<int I>(std::integral_constant<int, I>) {
         constexpr int kChunk = I / C::kStep;

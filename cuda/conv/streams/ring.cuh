@@ -50,9 +50,8 @@ __device__ __forceinline__ void start_runs(const Ring& ring, const T* from, uint
   conv::start_runs(ring.copied(), from, bytes, to, from, end, lane);
 }
 
-/// By the warp that fills the ring: all units of the block's items. Runs lie in their places at the same addresses as
-/// in memory modulo `Agree` bytes.
-template <int Agree = device::kGranule, class T>
+/// By the warp that fills the ring: all units of the block's items.
+template <class T>
 __device__ __forceinline__ void stream_units(const Plan& p, Ring ring, uint32_t shared, const T* x, int group,
                                              int first, int lane) {
   const int64_t plane = int64_t{p.height.source} * p.width.source;
@@ -65,11 +64,8 @@ __device__ __forceinline__ void stream_units(const Plan& p, Ring ring, uint32_t 
         lane < p.channels ? static_cast<uint32_t>(item.rows * p.width.source) * uint32_t{sizeof(T)} : 0;
     for (int unit = 0; unit < item.units; ++unit) {
       if (!item.exists(p, unit)) continue;
-      const T* const from = run + item.at(p, unit) * plane;
-      const auto behind =
-          static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) % Agree) & -uint32_t{device::kGranule};
-      start_runs(ring, from, bytes, to + static_cast<uint32_t>(ring.slot() * p.slot_bytes) + behind, x + p.x_elements,
-                 lane);
+      start_runs(ring, run + item.at(p, unit) * plane, bytes, to + static_cast<uint32_t>(ring.slot() * p.slot_bytes),
+                 x + p.x_elements, lane);
       ring.advance();
     }
   }
@@ -77,9 +73,10 @@ __device__ __forceinline__ void stream_units(const Plan& p, Ring ring, uint32_t 
 
 /// Bytes by which the first element of a run lies behind the start of its place in the slot: `run` is the number of
 /// that element in x.
-template <int Agree = device::kGranule, class T>
+template <class T>
 __device__ __forceinline__ int lead_of(const T* x, uint32_t run) {
-  return static_cast<int>((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(x)) + run * uint32_t{sizeof(T)}) % Agree);
+  return static_cast<int>((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(x)) + run * uint32_t{sizeof(T)}) %
+                          device::kGranule);
 }
 
 }  // namespace halo::cuda::conv::streams

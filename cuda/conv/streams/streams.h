@@ -18,9 +18,6 @@
 namespace halo::cuda::conv::streams {
 
 inline constexpr int kMostSlots = 16;  ///< of the ring
-/// Bytes modulo which forward's runs have the same addresses in memory and in the ring: the copy engine reads a sector
-/// twice for two places that share it.
-inline constexpr int kAgree = 32;
 
 /// What a kernel is compiled for: the step of the width, and the most taps of a row, chunks of 8 channels and depths of
 /// y that a unit adds to. Odd taps, for half types two a product.
@@ -30,8 +27,9 @@ struct Shape {
   /// Tiles of 16 positions that a warp has, as registers allow, and warps that multiply.
   constexpr int tiles() const { return live > 2 ? 2 : taps <= 3 && chunks == 1 ? 4 : 3; }
   constexpr int users() const { return tiles() == 3 ? 12 : 11; }
-  /// Whether a lane's positions are neighbours, so that taps a step apart share what they read.
-  constexpr bool windows(int element_size) const { return element_size == 4 && taps > 2 * step; }
+  /// Whether a lane's positions are neighbours, so that taps a step apart share what they read; of half types, two
+  /// columns a word, so do taps one apart.
+  constexpr bool windows(int element_size) const { return element_size == 4 ? taps > 2 * step : step == 2; }
   /// Positions from one lane g to the next.
   constexpr int lane_apart(int element_size) const { return windows(element_size) ? 2 * tiles() : 1; }
   /// Of a row and chunk.
