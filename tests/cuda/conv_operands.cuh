@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 namespace halo::cuda::conv {
@@ -113,6 +114,10 @@ struct Tensors {
       : offset(of_x), x(p.x_numel(), of_x), w(p.w_numel(), of_x), y(p.y_numel(), of_y) {}
 
   Operand<T>& result(ConvPass pass) { return pass == ConvPass::Forward ? y : pass == ConvPass::BackwardInput ? x : w; }
+
+  Operands operands(void* workspace, const T* bias = nullptr) const {
+    return {.x = x.get(), .w = w.get(), .y = y.get(), .bias = bias, .workspace = workspace};
+  }
 };
 
 /// For operands that start `offset` elements behind their margin.
@@ -128,14 +133,10 @@ ConvConfig config_of(ConvPass pass, int64_t offset) {
 
 /// Runs `algorithm` on the operands; the result is poisoned before.
 template <class T>
-void run_on(const Algorithm& algorithm, const ConvProblem& problem, const ConvConfig& config, Tensors<T>& tensors) {
+void run_on(const Algorithm& algorithm, const ConvProblem& problem, const ConvConfig& config, Tensors<T>& tensors,
+            const std::type_identity_t<T>* bias = nullptr) {
   const DeviceArray<char> workspace(static_cast<int64_t>(algorithm.workspace_bytes(problem, config)));
-  Operands operands;
-  operands.x = tensors.x.get();
-  operands.w = tensors.w.get();
-  operands.y = tensors.y.get();
-  operands.workspace = workspace.get();
-  algorithm.run(problem, config, operands, nullptr);
+  algorithm.run(problem, config, tensors.operands(workspace.get(), bias), nullptr);
   check(cudaDeviceSynchronize(), algorithm.name);
 }
 
@@ -164,6 +165,11 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
     norm += expected[i] * expected[i];
   }
   return std::sqrt(error / norm);
+}
+
+/// Whether both are finite, both NaN or both the same infinity.
+inline bool same_kind(double a, double b) {
+  return std::isfinite(b) ? std::isfinite(a) : std::isnan(b) ? std::isnan(a) : a == b;
 }
 
 /// Rounding of the result to T, about three standard deviations above what uniform data give.

@@ -46,13 +46,7 @@ std::vector<ConvProblem> problems() {
 template <class T>
 void run_plan(const DensePlan& plan, const ConvConfig& config, Tensors<T>& tensors, const T* bias = nullptr) {
   const DeviceArray<char> workspace(static_cast<int64_t>(plan.workspace_bytes));
-  Operands operands;
-  operands.x = tensors.x.get();
-  operands.w = tensors.w.get();
-  operands.y = tensors.y.get();
-  operands.bias = bias;
-  operands.workspace = workspace.get();
-  run_dense(plan, config, operands, nullptr);
+  run_dense(plan, config, tensors.operands(workspace.get(), bias), nullptr);
   check(cudaDeviceSynchronize(), "dense");
 }
 
@@ -122,10 +116,7 @@ TYPED_TEST(DenseHalf, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
       int special = 0, differing = 0;
       for (std::size_t i = 0; i < a.size(); ++i) {
         special += std::isfinite(b[i]) ? 0 : 1;
-        const bool same = std::isfinite(b[i]) ? std::isfinite(a[i])
-                          : std::isnan(b[i])  ? std::isnan(a[i])
-                                              : a[i] == b[i];
-        differing += same ? 0 : 1;
+        differing += same_kind(a[i], b[i]) ? 0 : 1;
       }
       EXPECT_GT(special, 0) << name(pass) << ' ' << p.str();
       EXPECT_EQ(differing, 0) << name(pass) << ' ' << p.str();

@@ -1,5 +1,6 @@
 // The kernels for depthwise convolution and few channels a group: storage types, rows at every alignment, and operands
-// that end where their allocation's poison begins. conv_kernels_test.cu has the tests every kernel shares.
+// that end where their allocation's poison begins. conv_kernels_test.cu has the tests every kernel shares,
+// few_channels_test.cu more of few sources and few results.
 #include <halo/core/cuda_backend.h>
 #include <halo/cuda/runtime/traits.h>
 
@@ -10,53 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "conv_operands.cuh"
+#include "expect_right.cuh"
 #include "narrow_problems.h"
 #include <gtest/gtest.h>
 
 namespace halo::cuda::conv {
 namespace {
-
-/// Runs `algorithm` on fresh operands that start `offset` elements behind their margin; compares with plain loops in
-/// float64.
-template <class T>
-void expect_right(const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass, int64_t offset) {
-  Tensors<T> tensors(problem, offset);
-  run(algorithm, problem, pass, tensors);
-  Tensors<double> exact(problem, 0);
-  run(find_algorithm("direct"), problem, pass, exact);
-  const auto expected = exact.result(pass).values();
-  // Operands are rounded to T before they are multiplied: the sums differ by about as much as the results do.
-  const double bound = sizeof(T) == 4 ? (pass == ConvPass::BackwardWeight ? 1e-6 : kBound<T>) : 2 * kBound<T>;
-  EXPECT_LE(relative_error(tensors.result(pass).values(), expected), bound)
-      << algorithm.name << ' ' << name(pass) << " offset " << offset << ' ' << problem.str();
-  EXPECT_TRUE(tensors.result(pass).margins_intact()) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
-}
-
-/// Weight gradients where the first and last elements of some rows of x are infinite: those that read them are not
-/// finite, and no others.
-template <class T>
-void expect_infinities_of_plain_sums(const Algorithm& algorithm, const ConvProblem& problem, int64_t offset) {
-  Tensors<T> got(problem, offset), expected(problem, offset);
-  const int64_t width = problem.input[2], plane = problem.input[0] * problem.input[1] * width;
-  for (Tensors<T>* t : {&got, &expected}) {
-    t->x.fill(1);
-    t->y.fill(3);
-    for (const int64_t row : {plane, 2 * plane}) t->x.set(row - 1, INFINITY), t->x.set(row, INFINITY);
-  }
-  const ConvConfig config = config_of<T>(ConvPass::BackwardWeight, offset);
-  run_on(algorithm, problem, config, got);
-  run_on(find_algorithm("direct"), problem, config, expected);
-  const auto a = got.w.values(), b = expected.w.values();
-  int differing = 0, finite = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    finite += std::isfinite(b[i]) ? 1 : 0;
-    differing += std::isfinite(a[i]) == std::isfinite(b[i]) ? 0 : 1;
-  }
-  EXPECT_EQ(differing, 0) << algorithm.name << " offset " << offset << ' ' << problem.str();
-  EXPECT_GT(finite, 0) << problem.str();
-  EXPECT_LT(finite, static_cast<int>(a.size())) << problem.str();
-}
 
 constexpr const char* kKernels[] = {
     "depthwise",   "depthwise half", "depthwise rows", "depthwise columns", "depthwise general", "small groups",
@@ -102,140 +62,22 @@ TYPED_TEST(NarrowConv, MatchesFloat64AtEveryOffset) {
   }
 }
 
-/// Blocks that make several runs, so that both rings come round: strips of several source sets, rows longer and shorter
-/// than a run, results beside a line, 2 and 4 tiles of channels, groups and depths, many rows a run, taps far apart.
-TYPED_TEST(NarrowConv, FewSourcesInLongStrips) {
-  using T = TypeParam;
-  if (!device_traits().is_hopper()) GTEST_SKIP() << "Hopper alone";
-  const Algorithm& few = find_algorithm("few sources");
-  for (const ConvProblem& p : {problem({16, 3, 143, 120}, 33, 1, {3, 3}, {.padding = {1, 1}}),
-                               problem({16, 2, 71, 244}, 18, 1, {2, 5}, {.padding = {1, 2}}),
-                               problem({9, 4, 31, 2004}, 16, 1, {2, 3}, {.padding = {0, 1}}),
-                               problem({13, 3, 131, 119}, 40, 1, {3, 3}, {.padding = {1, 1}}),
-                               problem({5, 3, 60, 1001}, 17, 1, {2, 3}, {.padding = {1, 0}}),
-                               problem({2, 6, 3, 61, 253}, 98, 2, {1, 3, 3}, {.padding = {0, 0, 1}}),
-                               problem({2, 2, 900, 5}, 64, 1, {3, 3}, {.padding = {1, 1}}),
-                               problem({3, 2, 40, 203}, 24, 1, {1, 11}, {.padding = {0, 5}}),
-                               problem({7, 3, 95, 70}, 51, 1, {3, 3}, {.padding = {1, 30}, .dilation = {1, 30}})}) {
-    for (const int64_t offset : {0, 1, 3}) {
-      ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::Forward, offset))) << p.str();
-      expect_right<T>(few, p, ConvPass::Forward, offset);
-    }
-  }
-}
-
-/// Sources whose first taps alone add up to minus infinity, as a tensor core adds them, and all taps to nothing: ReLU
-/// must not make a zero of what has to be computed again. (It did: 0 for the bias, 5.)
-TEST(FewSources, ComputeAgainBeforeTheyActivate) {
-  if (cuda::device_count() == 0) GTEST_SKIP() << cuda::describe(0);
-  if (!device_traits().is_hopper()) GTEST_SKIP() << "Hopper alone";
-  const ConvProblem p = problem({1, 2, 40, 260}, 64, 1, {3, 3}, {});
-  const int64_t plane = p.input[1] * p.input[2];
-  std::vector<float> x(static_cast<std::size_t>(p.x_numel()));
-  for (std::size_t c = 0; c < 2; ++c) {
-    x[c * static_cast<std::size_t>(plane) + 10 * 260 + 100] = -3e38f;
-    x[c * static_cast<std::size_t>(plane) + 12 * 260 + 102] = 3e38f;
-  }
-  Tensors<BFloat16> tensors(p, 0);
-  tensors.x.assign(x);
-  tensors.w.assign(std::vector<float>(static_cast<std::size_t>(p.w_numel()), 1.0f));
-  Operand<BFloat16> bias(p.out_channels, 0);
-  bias.assign(std::vector<float>(static_cast<std::size_t>(p.out_channels), 5.0f));
-  ConvConfig config = config_of<BFloat16>(ConvPass::Forward, 0);
-  config.bias = true;
-  config.activation = {ActivationKind::Relu, 0};
-  const Algorithm& few = find_algorithm("few sources");
-  ASSERT_TRUE(few.supports(p, config));
-  Operands operands;
-  operands.x = tensors.x.get();
-  operands.w = tensors.w.get();
-  operands.y = tensors.y.get();
-  operands.bias = bias.get();
-  few.run(p, config, operands, nullptr);
-  check(cudaDeviceSynchronize(), "few sources");
-  const auto y = tensors.y.values();
-  const int64_t width = p.output[2], results = p.output[1] * width;
-  for (int64_t channel = 0; channel < p.out_channels; ++channel)
-    EXPECT_EQ(y[static_cast<std::size_t>(channel * results + 10 * width + 100)], 5) << channel;
-}
-
-/// Rows of every alignment: padding that begins before the source, several chunks of a row and strips of a plane, a
-/// part of the channels of a stage, depths and groups.
-TYPED_TEST(NarrowConv, FewResultsFromRowsOfAnyAlignment) {
-  using T = TypeParam;
-  if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper alone";
-  const Algorithm& few = find_algorithm("few results");
-  for (const ConvProblem& p : {problem({2, 20, 37, 1531}, 3, 1, {3, 3}, {.padding = {1, 1}}),
-                               problem({1, 36, 19, 764}, 2, 1, {3, 3}, {.padding = {2, 20}, .dilation = {1, 20}}),
-                               problem({2, 8, 9, 2305}, 3, 1, {3, 3}, {.padding = {0, 25}, .dilation = {1, 25}}),
-                               problem({1, 16, 2, 10, 127}, 4, 2, {1, 3, 3}, {.padding = {0, 1, 3}}),
-                               problem({3, 4, 11, 5}, 1, 1, {3, 3}, {.padding = {1, 2}}),
-                               problem({1, 4, 8, 21}, 3, 1, {3, 3}, {.padding = {1, 800}})}) {
-    for (const int64_t offset : {0, 1, 2, 3, 4, 5, 6, 7}) {
-      ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::Forward, offset))) << p.str();
-      expect_right<T>(few, p, ConvPass::Forward, offset);
-    }
-  }
-  for (const ConvProblem& p :
-       {problem({2, 3, 43, 41, 9}, 40, 1, {3, 3, 1}, {}), problem({1, 2, 20, 1487}, 12, 1, {3, 3}, {})}) {
-    for (const int64_t offset : {0, 1, 2, 3, 4, 5, 6, 7}) {
-      ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::BackwardInput, offset))) << p.str();
-      expect_right<T>(few, p, ConvPass::BackwardInput, offset);
-    }
-  }
-}
-
 /// Results of all phases as runs that items pass on: several marches and pieces of a slice a block; no, one and two
 /// channel blocks, phases of the depth and neighbours; positions before, beside and behind the source.
 TYPED_TEST(NarrowConv, PhaseRowsInSeveralMarches) {
   using T = TypeParam;
   if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper";
   const Algorithm& rows = find_algorithm("phase rows");
-  for (const ConvProblem& p :
-       {problem({2, 32, 15, 17, 33}, 32, 4, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
-        problem({9, 24, 9, 41, 37}, 28, 4, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
-        problem({1, 8, 5, 83, 255}, 8, 1, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
-        problem({2, 14, 6, 12, 254}, 6, 2, {2, 3, 3}, {.stride = {2, 2, 2}, .padding = {0, 2, 2}}),
-        problem({7, 26, 30, 131}, 16, 2, {3, 3}, {.stride = {2, 2}, .padding = {0, 0}}),
-        problem({3, 16, 7, 19, 55}, 10, 2, {2, 3, 2}, {.stride = {1, 2, 2}, .padding = {0, 1, 0}}),
-        problem({40, 64, 123}, 16, 2, {3}, {.stride = {2}, .padding = {0}}),
-        problem({150, 20, 13, 20}, 12, 2, {2, 3}, {.stride = {1, 2}, .padding = {1, 4}}),
-        problem({2, 6, 45, 51}, 12, 6, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}})}) {
-    for (const int64_t offset : {0, 1, 2, 3, 5}) {
-      ASSERT_TRUE(rows.supports(p, config_of<T>(ConvPass::BackwardInput, offset))) << p.str();
-      expect_right<T>(rows, p, ConvPass::BackwardInput, offset);
-    }
-  }
-}
-
-TYPED_TEST(NarrowConv, FewChannelsAddBiasAndActivate) {
-  using T = TypeParam;
-  if (!device_traits().is_hopper()) GTEST_SKIP() << "on Hopper alone";
-  for (const auto& [kernel, p] :
-       {std::pair{"few results", problem({2, 12, 9, 1531}, 3, 1, {3, 3}, {.padding = {1, 1}})},
-        std::pair{"few results", problem({1, 16, 2, 10, 128}, 4, 2, {1, 3, 3}, {.padding = {0, 1, 1}})},
-        std::pair{"few sources", problem({2, 3, 29, 131}, 45, 1, {3, 3}, {.padding = {1, 1}})},
-        std::pair{"few sources", problem({1, 4, 2, 40, 128}, 40, 2, {1, 3, 3}, {.padding = {0, 1, 1}})}}) {
-    ConvConfig config = config_of<T>(ConvPass::Forward, 0);
-    config.bias = true;
-    config.activation = {ActivationKind::LeakyRelu, 0.5f};
-    Tensors<T> got(p, 0);
-    got.x.fill(1);
-    got.w.fill(2);
-    Operand<T> bias(p.out_channels, 0);
-    bias.fill(4);
-    Operands operands;
-    operands.x = got.x.get();
-    operands.w = got.w.get();
-    operands.y = got.y.get();
-    operands.bias = bias.get();
-    find_algorithm(kernel).run(p, config, operands, nullptr);
-    Tensors<double> exact(p, 0);
-    run(find_algorithm("direct"), p, ConvPass::Forward, exact);
-    auto expected = exact.y.values();
-    add_bias_and_bend(expected, bias.values(), p);
-    EXPECT_LE(relative_error(got.y.values(), expected), sizeof(T) == 4 ? kBound<T> : 2 * kBound<T>) << p.str();
-  }
+  expect_all_right<T>(rows, ConvPass::BackwardInput, {0, 1, 2, 3, 5},
+                      {problem({2, 32, 15, 17, 33}, 32, 4, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+                       problem({9, 24, 9, 41, 37}, 28, 4, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+                       problem({1, 8, 5, 83, 255}, 8, 1, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}}),
+                       problem({2, 14, 6, 12, 254}, 6, 2, {2, 3, 3}, {.stride = {2, 2, 2}, .padding = {0, 2, 2}}),
+                       problem({7, 26, 30, 131}, 16, 2, {3, 3}, {.stride = {2, 2}, .padding = {0, 0}}),
+                       problem({3, 16, 7, 19, 55}, 10, 2, {2, 3, 2}, {.stride = {1, 2, 2}, .padding = {0, 1, 0}}),
+                       problem({40, 64, 123}, 16, 2, {3}, {.stride = {2}, .padding = {0}}),
+                       problem({150, 20, 13, 20}, 12, 2, {2, 3}, {.stride = {1, 2}, .padding = {1, 4}}),
+                       problem({2, 6, 45, 51}, 12, 6, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}})});
 }
 
 /// Weight gradients without packs: neighbouring taps that share what they read and such that do not, more taps and
@@ -263,25 +105,6 @@ TYPED_TEST(NarrowConv, StraightWeightsOfSeveralTaps) {
   }
 }
 
-/// Blocks that have several items, so that all rings come round: few and many taps, several sets of results, rows whose
-/// results are no whole vectors.
-TYPED_TEST(NarrowConv, StreamsWeightsOfManyItems) {
-  using T = TypeParam;
-  if (!device_traits().is_hopper()) GTEST_SKIP() << "needs Hopper";
-  const Algorithm& streams = find_algorithm("streams weight");
-  for (const ConvProblem& p :
-       {problem({150, 8, 6, 13, 46}, 8, 1, {3, 5, 7}, {.stride = {2, 2, 2}, .padding = {1, 2, 3}}),
-        problem({70, 12, 7, 15, 104}, 15, 1, {3, 5, 7}, {.stride = {2, 2, 2}, .padding = {1, 2, 2}}),
-        problem({150, 8, 4, 9, 48}, 7, 1, {1, 5, 7}, {.stride = {1, 2, 2}, .padding = {0, 2, 3}}),
-        problem({150, 16, 31, 191}, 9, 1, {3, 5}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}}),
-        problem({150, 9, 7, 9, 51}, 8, 1, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}})}) {
-    for (const int64_t offset : {0, 1}) {
-      ASSERT_TRUE(streams.supports(p, config_of<T>(ConvPass::BackwardWeight, offset))) << p.str();
-      expect_right<T>(streams, p, ConvPass::BackwardWeight, offset);
-    }
-  }
-}
-
 /// The same of one tap: rows of odd planes, of even ones and of whole 16 bytes, at any address, of several steps and a
 /// part; rows of taps that do not exist; more channels than a block has.
 TYPED_TEST(NarrowConv, StraightWeightsOfOneTap) {
@@ -303,23 +126,19 @@ TYPED_TEST(NarrowConv, StraightWeightsOfOneTap) {
   }
 }
 
-/// Weight gradients of few channels: rows of any length and address, of several steps and a part, padded and not.
-TYPED_TEST(NarrowConv, FewSourcesWeights) {
+/// Blocks that have several items, so that all rings come round: few and many taps, several sets of results, rows whose
+/// results are no whole vectors.
+TYPED_TEST(NarrowConv, StreamsWeightsOfManyItems) {
   using T = TypeParam;
-  if (!device_traits().is_hopper()) GTEST_SKIP() << "Hopper alone";
-  const Algorithm& few = find_algorithm("few sources");
-  for (const ConvProblem& p :
-       {problem({2, 3, 21, 19, 10}, 24, 1, {3, 3, 1}, {}), problem({2, 3, 22, 51, 7}, 64, 1, {3, 3, 1}, {}),
-        problem({2, 3, 31, 245}, 18, 1, {2, 5}, {.padding = {1, 2}}),
-        problem({3, 4, 17, 301}, 16, 1, {2, 3}, {.padding = {0, 7}}),
-        problem({2, 6, 20, 260}, 34, 2, {3, 3}, {.padding = {1, 1}}),
-        problem({2, 3, 9, 1001}, 17, 1, {1, 3}, {.padding = {1, 40}, .dilation = {1, 30}})}) {
-    for (const int64_t offset : {0, 1, 2, 4, 7}) {
-      ASSERT_TRUE(few.supports(p, config_of<T>(ConvPass::BackwardWeight, offset))) << p.str();
-      expect_right<T>(few, p, ConvPass::BackwardWeight, offset);
-      expect_infinities_of_plain_sums<T>(few, p, offset);
-    }
-  }
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "needs Hopper";
+  const Algorithm& streams = find_algorithm("streams weight");
+  expect_all_right<T>(
+      streams, ConvPass::BackwardWeight, {0, 1},
+      {problem({150, 8, 6, 13, 46}, 8, 1, {3, 5, 7}, {.stride = {2, 2, 2}, .padding = {1, 2, 3}}),
+       problem({70, 12, 7, 15, 104}, 15, 1, {3, 5, 7}, {.stride = {2, 2, 2}, .padding = {1, 2, 2}}),
+       problem({150, 8, 4, 9, 48}, 7, 1, {1, 5, 7}, {.stride = {1, 2, 2}, .padding = {0, 2, 3}}),
+       problem({150, 16, 31, 191}, 9, 1, {3, 5}, {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}}),
+       problem({150, 9, 7, 9, 51}, 8, 1, {3, 3, 3}, {.stride = {2, 2, 2}, .padding = {1, 1, 1}})});
 }
 
 TYPED_TEST(NarrowConv, OneTf32ProductKeepsItsBound) {
@@ -369,8 +188,7 @@ TYPED_TEST(NarrowConv, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
     int special = 0, differing = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
       special += std::isfinite(b[i]) ? 0 : 1;
-      const bool same = std::isfinite(b[i]) ? std::isfinite(a[i]) : std::isnan(b[i]) ? std::isnan(a[i]) : a[i] == b[i];
-      differing += same ? 0 : 1;
+      differing += same_kind(a[i], b[i]) ? 0 : 1;
     }
     reached += special;
     EXPECT_EQ(differing, 0) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
@@ -406,8 +224,7 @@ TYPED_TEST(NarrowConv, TouchesNothingBehindItsOperands) {
   for_each_supported<T>(0, [](const Algorithm& algorithm, const ConvProblem& problem, ConvPass pass) {
     const ConvConfig config = config_of<T>(pass, 0);
     const DeviceArray<char> workspace(static_cast<int64_t>(algorithm.workspace_bytes(problem, config)));
-    Operands operands;
-    operands.workspace = workspace.get();
+    Operands operands{.workspace = workspace.get()};
     void** const pointers[] = {&operands.x, &operands.w, &operands.y};
     const int64_t counts[] = {problem.x_numel(), problem.w_numel(), problem.y_numel()};
     for (int i = 0; i < 3; ++i) {

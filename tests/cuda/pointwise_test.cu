@@ -66,21 +66,13 @@ class OneTap : public testing::Test {
     bias.fill(4);
     ConvConfig config = config_of<U>(pass, 1);
     if (at.x == 0 && at.y == 0) config.alignment = 16;
-    Operands operands;
     if (forward) {
       config.bias = true;
       config.activation = {ActivationKind::LeakyRelu, 0.2f};
-      operands.bias = bias.get();
     }
     const Algorithm& algorithm = find_algorithm(name);
     EXPECT_TRUE(algorithm.supports(p, config)) << p.str();
-    const DeviceArray<char> workspace(static_cast<int64_t>(algorithm.workspace_bytes(p, config)));
-    operands.x = tensors.x.get();
-    operands.w = tensors.w.get();
-    operands.y = tensors.y.get();
-    operands.workspace = workspace.get();
-    algorithm.run(p, config, operands, nullptr);
-    check(cudaDeviceSynchronize(), name);
+    run_on(algorithm, p, config, tensors, forward ? bias.get() : nullptr);
     EXPECT_TRUE(tensors.result(pass).margins_intact()) << halo::name(pass) << ' ' << p.str();
     return tensors.result(pass).values();
   }
@@ -125,10 +117,7 @@ TYPED_TEST(OneTap, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
         int64_t special = 0, differing = 0, other = 0;
         for (std::size_t i = 0; i < got.size(); ++i) {
           special += std::isfinite(expected[i]) ? 0 : 1;
-          const bool same = std::isfinite(expected[i]) ? std::isfinite(got[i])
-                            : std::isnan(expected[i])  ? std::isnan(got[i])
-                                                       : got[i] == expected[i];
-          differing += same ? 0 : 1;
+          differing += same_kind(got[i], expected[i]) ? 0 : 1;
           other += std::isfinite(got[i]) && got[i] != first[i] ? 1 : 0;
         }
         EXPECT_GT(special, 0);
@@ -162,15 +151,7 @@ TEST(OneTapOfFloat16, OverflowsAtTheSamePlacesWhereverPlanesBegin) {
     config.bias = true;
     const Algorithm& pointwise = find_algorithm("pointwise");
     ASSERT_TRUE(pointwise.supports(p, config));
-    const DeviceArray<char> workspace(static_cast<int64_t>(pointwise.workspace_bytes(p, config)));
-    Operands operands;
-    operands.x = tensors.x.get();
-    operands.w = tensors.w.get();
-    operands.y = tensors.y.get();
-    operands.bias = bias.get();
-    operands.workspace = workspace.get();
-    pointwise.run(p, config, operands, nullptr);
-    check(cudaDeviceSynchronize(), "pointwise");
+    run_on(pointwise, p, config, tensors, bias.get());
     const auto got = tensors.y.values();
     if (first.empty()) first = got;
     int64_t nan = 0, infinite = 0, other = 0;
