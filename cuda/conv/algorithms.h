@@ -1,4 +1,5 @@
-// Every kernel family dispatch may choose. Adding one: its file, one line here, one line in dispatch.cpp.
+// Every kernel family dispatch may choose. Adding one: its folder, one line here, one line in dispatch.cpp, its files
+// in cuda/CMakeLists.txt.
 #pragma once
 
 #include <halo/cuda/conv/algorithm.h>
@@ -12,8 +13,8 @@ extern const Algorithm kSpread;         ///< spread/spread.cu: the same where fe
 extern const Algorithm kDenseWeight;    ///< dense_weight/dense_weight.cu: weight gradients on tensor cores
 extern const Algorithm kPortable;       ///< portable/portable.cu: all passes on any tensor cores since 8.0
 extern const Algorithm kDepthwise;      ///< depthwise/depthwise.cu: unit stride, common kernels, at memory speed
-extern const Algorithm kDepthwiseRows;  ///< depthwise/rows.cu: weight gradients of several rows of taps on Hopper
 extern const Algorithm kDepthwiseHalf;  ///< depthwise/half.cu: the same for half types, on tensor cores
+extern const Algorithm kDepthwiseRows;  ///< depthwise/rows.cu: weight gradients of several rows of taps on Hopper
 extern const Algorithm kDepthwiseColumns;  ///< depthwise/columns.cu: stride 2, dilation, small images
 extern const Algorithm kDepthwiseGeneral;  ///< depthwise/general.cu: any stride, dilation, kernel, multiplier
 extern const Algorithm kSmallGroups;    ///< small_groups/small_groups.cu: few channels a group, any stride and dilation

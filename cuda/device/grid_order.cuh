@@ -1,4 +1,4 @@
-// Kernels that overlap the end of the one before them on the stream (launch_early in launch.h).
+// Kernels that overlap the end of the one before them on the stream (launch_early in cuda/launch.h).
 // PTX ISA, "griddepcontrol".
 #pragma once
 

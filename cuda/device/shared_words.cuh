@@ -3,12 +3,30 @@
 
 #include <cstdint>
 
+#include "number.cuh"
+
 namespace halo::cuda::device {
 
 __device__ __forceinline__ float load_shared(uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
   return value;
+}
+__device__ __forceinline__ uint32_t load_shared_word(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address));
+  return word;
+}
+/// One element of storage type T.
+template <class T>
+__device__ __forceinline__ float load_shared_element(uint32_t address) {
+  if constexpr (sizeof(T) == 4) {
+    return load_shared(address);
+  } else {
+    T value;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value.bits) : "r"(address));
+    return to_accumulator(value);
+  }
 }
 __device__ __forceinline__ int2 load_shared_pair(uint32_t address) {
   int2 value;

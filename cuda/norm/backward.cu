@@ -1,4 +1,5 @@
-// Normalisation, backward: sums over the statistics' values and over the channels, then the gradient of x.
+// Normalisation, backward: rows that a team of threads holds (rows.h), rows of planes by the copy engine
+// (plane_ring.h), else sums over the statistics' values and over the channels, then the gradient of x.
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
@@ -87,11 +88,6 @@ struct CombinePlanes {
     return slopes_of<T>(total, 1 / count, mean[s], rstd[s]);
   }
 };
-template <class F, class Out>
-__global__ void combine_kernel(int64_t count, const __grid_constant__ F f, Out* out) {
-  const int64_t i = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
-  if (i < count) out[i] = f(i);
-}
 
 /// The gradients of weight and bias: sums over the planes of a channel.
 template <class T>
@@ -205,8 +201,8 @@ struct Backward {
     const DeviceScope scope(x.device());
     const CombinePlanes<T> f{
         planes, sums_count / statistics, count, fixed, sums, mean.data<Value>(), rstd.data<Value>(), missing_weight};
-    launch(name, combine_kernel<CombinePlanes<T>, Slopes<Wide<T>>>, map_blocks(statistics), kMapThreads, 0,
-           scope.stream(), statistics, f, slopes);
+    launch(name, each_kernel<CombinePlanes<T>, Slopes<Wide<T>>>, map_blocks(statistics), kMapThreads, 0, scope.stream(),
+           statistics, f, slopes);
   }
   /// `pieces`: those of a plane that have sums of their own.
   void write_parameters(int64_t channels, int pieces = 1) const {

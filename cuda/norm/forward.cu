@@ -1,4 +1,5 @@
-// Normalisation, forward: statistics in one pass (reduce/moments.cuh), then y = (x - mean) rstd weight + bias.
+// Normalisation, forward: rows that a team of threads holds (rows.h), rows of planes by the copy engine (plane_ring.h),
+// else statistics in one pass (reduce/moments.cuh), then y = (x - mean) rstd weight + bias.
 #include <halo/core/copy.h>
 #include <halo/ops/norm_backend.h>
 
@@ -74,12 +75,6 @@ struct RunningStatistics {
     return s;
   }
 };
-template <class T>
-__global__ void running_kernel(int64_t count, const __grid_constant__ RunningStatistics<T> f,
-                               Statistic<Accumulator<T>>* out) {
-  const int64_t c = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
-  if (c < count) out[c] = f(c);
-}
 
 template <class T>
 struct Normalise {
@@ -152,7 +147,8 @@ void batch_norm_forward(const BatchNormProblem& problem, const Tensor& x, const 
       batch_statistics<T>(problem, statistics, x, running_mean, running_var, result);
     } else if (problem.channels > 0) {
       const DeviceScope scope(x.device());
-      launch(kName, running_kernel<T>, map_blocks(problem.channels), kMapThreads, 0, scope.stream(), problem.channels,
+      launch(kName, each_kernel<RunningStatistics<T>, Statistic<Value>>, map_blocks(problem.channels), kMapThreads, 0,
+             scope.stream(), problem.channels,
              RunningStatistics<T>{running_mean.data<T>(), running_var.data<T>(), result.mean.data<Value>(),
                                   result.rstd.data<Value>(), problem.eps},
              statistics.data);

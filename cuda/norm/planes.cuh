@@ -35,6 +35,13 @@ struct NormPlanes {
   }
 };
 
+/// out[i] = f(i) for each statistic.
+template <class F, class Out>
+__global__ void each_kernel(int64_t count, const __grid_constant__ F f, Out* out) {
+  const int64_t i = int64_t{blockIdx.x} * kMapThreads + threadIdx.x;
+  if (i < count) out[i] = f(i);
+}
+
 /// out = plane(in...) in accumulator type for the elements of one piece of a plane, `threads` of which this is number
 /// `thread`: whole packs, which are granules of `out` (`packs`: of all operands), and elements at the edges.
 template <int kBatch, class T, class Plane, class... In>

@@ -1,5 +1,5 @@
 // Folds over any axes of a tensor of any strides, or of two alike, which read runs in batches: the machinery of sums,
-// extremes, variances and norms. fold.cuh folds operands that differ in their strides.
+// extremes, variances and norms.
 //
 // A team of threads folds its share of an output's elements in order, and a fixed tree combines the team
 // (device/teams.cuh). Where few outputs have many elements, several blocks share one output and a second kernel folds

@@ -6,6 +6,7 @@
 #include "../../device/async_copy.cuh"
 #include "../../device/grid_order.cuh"
 #include "../../device/mbarrier.cuh"
+#include "../../device/shared_words.cuh"
 #include "../../device/tf32_split.cuh"
 #include "../../device/wgmma.cuh"
 #include "../plain_sum.cuh"
@@ -144,23 +145,7 @@ struct DenseWalk {
   __device__ DenseItem item(const DenseParams& p) const { return {p, work, rank, pair(p)}; }
 };
 
-__device__ __forceinline__ float load_shared(uint32_t address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
-  return value;
-}
-
-/// A word of a halo of T.
-template <class T>
-__device__ __forceinline__ float load_halo(uint32_t address) {
-  if constexpr (sizeof(T) == 4) {
-    return load_shared(address);
-  } else {
-    T value;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value.bits) : "r"(address));
-    return device::to_accumulator(value);
-  }
-}
+using device::load_shared;
 
 __device__ __forceinline__ uint2 load_shared_pair(uint32_t address) {
   uint2 value;

@@ -57,10 +57,10 @@ struct DenseConsumer {
   __device__ __forceinline__ void load(int m, uint32_t halo, uint2 offsets, int slot) {
     const uint32_t near = halo + offsets.x, far = halo + offsets.y;  // with first_row
     using T = typename Traits::Type;
-    raw[slot][0] = load_halo<T>(near + row_step[m][0]);
-    raw[slot][1] = load_halo<T>(near + row_step[m][1]);
-    raw[slot][2] = load_halo<T>(far + row_step[m][0]);
-    raw[slot][3] = load_halo<T>(far + row_step[m][1]);
+    raw[slot][0] = device::load_shared_element<T>(near + row_step[m][0]);
+    raw[slot][1] = device::load_shared_element<T>(near + row_step[m][1]);
+    raw[slot][2] = device::load_shared_element<T>(far + row_step[m][0]);
+    raw[slot][3] = device::load_shared_element<T>(far + row_step[m][1]);
   }
 
   /// Splits what load() brought.

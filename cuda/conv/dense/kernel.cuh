@@ -6,7 +6,7 @@
 //               Where rows are multiples of 16 bytes, one lane asks the copy engine for the whole chunk as a box. Else
 //               with cp.async, 16, 8 or 4 bytes at a time; global offsets of the tile's pieces are worked out once an
 //               item and kept in shared memory. Half types lie there as they are; where no four bytes of theirs are
-//               aligned, they come through registers (dense_store_halos.cuh).
+//               aligned, they come through registers (store_halos.cuh).
 //   warp 3      brings the prepared weights, four k8 steps at a time, with bulk copies.
 // A fragments are gathered from the halo tile straight into registers, as float32: thread (g, c) of a warp reads rows g
 // and g + 8, depth c and c + 4, at row base + table[step][c]. Tiles are made of runs of 8 neighbouring positions along

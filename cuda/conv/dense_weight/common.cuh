@@ -144,17 +144,6 @@ struct Shared {
   __device__ uint32_t note(int slot) const { return barriers + 5 * kMaxStages * 8 + slot * kNoteBytes; }
 };
 
-/// One element of shared memory.
-template <class T>
-__device__ __forceinline__ float load_element(uint32_t address) {
-  if constexpr (sizeof(T) == 4) {
-    return load_shared(address);
-  } else {
-    T value;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value.bits) : "r"(address));
-    return to_accumulator(value);
-  }
-}
 /// Four neighbours that lie aligned.
 template <class T>
 __device__ __forceinline__ float4 load_elements(uint32_t address) {

@@ -93,10 +93,10 @@ struct Consumer {
   }
   static __device__ __forceinline__ void load_step(float* value, const uint32_t (&at)[2], uint32_t half) {
     using T = typename Tile::Type;
-    value[0] = load_element<T>(at[0]);
-    value[1] = load_element<T>(at[1]);
-    value[2] = load_element<T>(at[0] + half);
-    value[3] = load_element<T>(at[1] + half);
+    value[0] = load_shared_element<T>(at[0]);
+    value[1] = load_shared_element<T>(at[1]);
+    value[2] = load_shared_element<T>(at[0] + half);
+    value[3] = load_shared_element<T>(at[1] + half);
   }
 
   /// A fragments of `Steps` k8 steps from `first` on; `at`: where they begin, unless they are found one by one. Clears

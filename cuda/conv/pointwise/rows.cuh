@@ -14,11 +14,7 @@ namespace halo::cuda::conv::pointwise {
 
 inline constexpr int kStoringWarps = 3;
 
-__device__ __forceinline__ uint32_t load_word(uint32_t address) {
-  uint32_t word;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address));
-  return word;
-}
+using device::load_shared_word;
 
 __device__ __forceinline__ uint4 load_granule(uint32_t from) {
   uint4 v;
@@ -96,9 +92,9 @@ __device__ __forceinline__ void load_rows(uint32_t (&raw)[4][2][4], uint32_t box
     for (int j = 0; j < 8; ++j) {
       uint32_t(&to)[4] = raw[j / 2][j % 2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to[i] = load_word(from(j) + 4 * i);
+      for (int i = 0; i < 4; ++i) to[i] = load_shared_word(from(j) + 4 * i);
       if constexpr (sizeof(T) == 2) {
-        const uint32_t behind = load_word(from(j) + 16), selector = pieces.odd[j % 2] ? 0x5432 : 0x3210;
+        const uint32_t behind = load_shared_word(from(j) + 16), selector = pieces.odd[j % 2] ? 0x5432 : 0x3210;
 #pragma unroll
         for (int i = 0; i < 4; ++i) to[i] = __byte_perm(to[i], i < 3 ? to[i + 1] : behind, selector);
       }
@@ -241,7 +237,7 @@ __device__ __forceinline__ void store_lines(const TilePart& part, uint32_t entry
       uint32_t row[kRowsAtOnce / 2];
 #pragma unroll
       for (int i = 0; i < kRowsAtOnce / 2; ++i) {
-        row[i] = load_word(entry + (2 * i + lane / 16) * 16 + 12) / kLine + static_cast<uint32_t>(kept_byte);
+        row[i] = load_shared_word(entry + (2 * i + lane / 16) * 16 + 12) / kLine + static_cast<uint32_t>(kept_byte);
         kept[i] = load_granule(row[i] + static_cast<uint32_t>(part.tile_bytes));
       }
 #pragma unroll

@@ -1,5 +1,5 @@
 // backward_weight of half types from rows of both operands in shared memory: what blocks own and copy, and the kernel
-// of one tap without stride where rows are whole 16 bytes. straight_weight_runs.cuh has that of other rows,
+// of one tap without stride where rows are whole 16 bytes. weight_runs.cu has that of other rows,
 // weight_taps.cuh that of other taps.
 //
 // The sum runs over positions. A block owns 128 output channels times 64 input channels of one tap; its steps are 64

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(Warps * 32, 1)
   const uint32_t y_lane = rings + p.slots * p.slot_bytes + g * w.y_pitch + 4 * t * kSize;
   const int row_bytes = p.height.apart * p.width.source * kSize;
   const int segments = static_cast<int>(w.by_row.divisor);
-  const uint32_t zero = load_word(zeros);
+  const uint32_t zero = load_shared_word(zeros);
 
   float pairs[kTaps][4] = {}, singles[(kTaps + 1) / 2][4] = {};  // of taps 0 and 2, and 1, of the depth
   LiveDepths live(y_ring);

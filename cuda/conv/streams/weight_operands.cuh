@@ -9,25 +9,21 @@
 
 namespace halo::cuda::conv::streams {
 
-__device__ __forceinline__ uint32_t load_word(uint32_t at) {
-  uint32_t word;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(at));
-  return word;
-}
+using device::load_shared_word;
 
 /// Elements from byte `at` of shared memory on, float32 one, half types two a word, in words that begin with the first.
 template <class T, int N>
 __device__ __forceinline__ void load_row(uint32_t (&words)[N], uint32_t at) {
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) words[i] = load_word(at + 4 * i);
+    for (int i = 0; i < N; ++i) words[i] = load_shared_word(at + 4 * i);
   } else {
     const uint32_t order = (at & 2) != 0 ? 0x5432u : 0x3210u, from = at & ~2u;
-    uint32_t next = load_word(from);
+    uint32_t next = load_shared_word(from);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const uint32_t word = next;
-      next = load_word(from + 4 * i + 4);
+      next = load_shared_word(from + 4 * i + 4);
       words[i] = __byte_perm(word, next, order);
     }
   }
