@@ -31,8 +31,8 @@ double convert_cycles(const Geometry& g, int tile_columns, bool split) {
   if (g.direct) return 900 + tile_columns * g.steps / 2.0 / g.converters() * (split ? 300 : 130);
   const int width = g.row_steps > 4 ? 16 : g.row_steps > 2 ? 8 : 2 * g.row_steps;
   const int batch = tile_columns % 3 == 0 ? 3 : 4, together = batch * g.converters() / width;
-  const double batches = (g.streamed.box_channels + together - 1) / together;
-  return 1000 + g.raw_lines() * g.streamed.period * (600 + batches * batch * (split ? 145 : 70));
+  const int batches = (g.streamed.box_channels + together - 1) / together;
+  return 1000 + g.raw_lines() * g.streamed.period * (600 + double(batches) * batch * (split ? 145 : 70));
 }
 
 }  // namespace

@@ -223,9 +223,10 @@ Plan plan_on(const ConvProblem& problem, const GroupProblem& p, const ConvConfig
   }
   if (items >= (int64_t{1} << 30) || p.groups > 65535) return plan;
   const DeviceTraits limits = small_groups::device_limits();
-  const auto weight_bytes = static_cast<std::size_t>(plan.fragments * plan.column_tiles * (size == 4 ? 512 : 128));
-  const auto warp_bytes =
-      static_cast<std::size_t>(stage_bytes(plan.lane_positions, p.phases[2], size) + plan.sources_bytes);
+  const auto weight_bytes =
+      static_cast<std::size_t>(plan.fragments) * static_cast<std::size_t>(plan.column_tiles) * (size == 4 ? 512 : 128);
+  const auto warp_bytes = static_cast<std::size_t>(stage_bytes(plan.lane_positions, p.phases[2], size)) +
+                          static_cast<std::size_t>(plan.sources_bytes);
   for (plan.warps = most_warps(plan.lane_positions, size, plan.aligned);; --plan.warps) {
     plan.shared_bytes = weight_bytes + static_cast<std::size_t>(plan.warps) * warp_bytes;
     if (plan.shared_bytes <= limits.block_memory) break;

@@ -80,13 +80,13 @@ void complete(GatherPlan& plan, const DeviceTraits& limits, std::size_t element_
   plan.blocks = int64_t{g.groups} * plan.slots;
 
   // Warp instructions of one tile, counted from the source.
-  const double column_groups = plan.result_tiles / plan.column_tiles;
+  const int column_groups = plan.result_tiles / plan.column_tiles;
   const double products = plan.row_tiles * plan.column_tiles;
   const double step =
       4 + plan.row_tiles * (split ? 16 : 4) + plan.column_tiles * (split ? 8 : 2) + products * (split ? 5 : 3);
   const double stage = phases * (products * 4 * 3 + 30);
   const double write = g.phases[0] * g.phases[1] * (60 + plan.row_tiles * run / 32.0 * (8 + 8 * plan.column_tiles * 5));
-  const double items = plan.row_groups * column_groups * g.phases[0] * g.phases[1];
+  const double items = double(plan.row_groups) * column_groups * g.phases[0] * g.phases[1];
   const double busy = items / (std::ceil(items / plan.warps) * plan.warps);
   const double work = plan.row_groups * column_groups * (plan.units / 2.0 * step + stage + write + 40);
   const double instructions = fill_instructions(tile) + work / busy;

@@ -71,6 +71,21 @@ void place_channels(Plan& plan, const ChannelMap& map, int64_t bytes) {
   plan.slot_bytes = to_int(divide_up(divide_up(plan.channels, 4) * plan.map.quad_pitch, kBanks) * kBanks);
 }
 
+double cut_depths(Plan& plan, int64_t batch, int64_t cuts, int64_t owners) {
+  const int depths = to_int(divide_up(plan.depth.result, cuts));
+  if (depths == plan.depths) return 0;
+  plan.depths = depths;
+  const int64_t depth_blocks = divide_up(plan.depth.result, depths);
+  const int64_t items = batch * plan.by_height.divisor * depth_blocks;
+  if (items >= kLargestItems) return 0;
+  const int64_t multiprocessors = device_limits().multiprocessors;
+  plan.by_depth = FastDivide(static_cast<uint32_t>(depth_blocks));
+  plan.items = to_int(items);
+  plan.sharers = to_int(std::min(items, std::max<int64_t>(1, multiprocessors / owners)));
+  return static_cast<double>(divide_up(items, plan.sharers)) *
+         std::max(1.0, static_cast<double>(owners) / static_cast<double>(multiprocessors));
+}
+
 bool describe(const ConvProblem& problem, Plan& plan) {
   if (!device_limits().is_hopper() || !small_groups::small_groups_fit(problem)) return false;
   const int64_t in = problem.in_channels_per_group(), out = problem.out_channels_per_group();
@@ -115,7 +130,6 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
   plan.row_warps = to_int(divide_up(plan.width.result, 16 * tiles));
   const ChannelMap map = choose_map(plan, size);
   const int64_t owners = int64_t{plan.groups} * plan.result_sets;
-  const int64_t most_sharers = std::max<int64_t>(1, limits.multiprocessors / owners);
   plan.weight_depths = std::max(plan.depth.kernel, plan.phases * (shape.live - 1));
   plan.weight_bytes = plan.weight_depths * plan.height.kernel * of_row * (size == 4 ? 512 : 256);
   // Lanes read columns in front of and behind a row.
@@ -125,7 +139,7 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
       std::max(0, (w.result - 1) * w.step + w.origin + (size == 4 ? 1 : 2) * shape.products(size) - w.source + 1) *
       size;
   if (-first_column * size > plan.weight_bytes || behind > kMostBehind) return;
-  const auto fixed_bytes = static_cast<std::size_t>(plan.weight_bytes + behind);
+  const auto fixed_bytes = static_cast<std::size_t>(plan.weight_bytes) + static_cast<std::size_t>(behind);
   for (plan.heights = 1; plan.heights <= plan.height.result; ++plan.heights) {
     plan.users = plan.heights * plan.row_warps;
     if (plan.users > shape.users()) break;
@@ -140,20 +154,11 @@ void choose_items(const ConvProblem& problem, int size, Plan& plan, Plan& best) 
         kMostSlots, static_cast<int>((limits.block_memory - fixed_bytes) / static_cast<std::size_t>(plan.slot_bytes)));
     if (plan.slots < 2) continue;
     plan.shared_bytes = static_cast<std::size_t>(plan.slots * plan.slot_bytes) + fixed_bytes;
-    const int64_t height_blocks = divide_up(plan.height.result, plan.heights);
-    plan.by_height = FastDivide(static_cast<uint32_t>(height_blocks));
-    for (int64_t cuts = 1, last = 0; cuts <= 16; ++cuts) {
-      plan.depths = to_int(divide_up(plan.depth.result, cuts));
-      if (plan.depths == last) continue;
-      last = plan.depths;
-      const int64_t depth_blocks = divide_up(plan.depth.result, plan.depths);
-      const int64_t items = problem.batch * height_blocks * depth_blocks;
-      if (items >= kLargestItems) continue;
-      plan.by_depth = FastDivide(static_cast<uint32_t>(depth_blocks));
-      plan.items = to_int(items);
-      plan.sharers = to_int(std::min(items, most_sharers));
-      const double rounds = static_cast<double>(divide_up(items, plan.sharers)) *
-                            std::max(1.0, static_cast<double>(owners) / limits.multiprocessors);
+    plan.by_height = FastDivide(static_cast<uint32_t>(divide_up(plan.height.result, plan.heights)));
+    plan.depths = 0;
+    for (int64_t cuts = 1; cuts <= 16; ++cuts) {
+      const double rounds = cut_depths(plan, problem.batch, cuts, owners);
+      if (rounds == 0) continue;
       const double units = (plan.depths - 1) * plan.phases + plan.depth.kernel;
       const double copy = static_cast<double>(plan.channels * row_bytes) / kBytesPerClock;
       const double product = std::max(size == 4 ? 260.0 : 220.0, (size == 2             ? 27.0

@@ -78,6 +78,10 @@ struct Plan {
 bool describe(const ConvProblem& problem, Plan& plan);
 /// Room for runs of `bytes` in a slot, with the pitches of `map` modulo 128, where all banks are met.
 void place_channels(Plan& plan, const ChannelMap& map, int64_t bytes);
+/// Makes items of the depths in so many parts, or fewer, and of `plan.heights`, which blocks of each of `owners` share.
+/// The rounds of items that the busiest multiprocessor has; 0 where this is no other cut than the last, or one of too
+/// many items.
+double cut_depths(Plan& plan, int64_t batch, int64_t cuts, int64_t owners);
 
 /// `blocks` is 0 where there is none.
 Plan plan_gather(const ConvProblem& problem, const ConvConfig& config);

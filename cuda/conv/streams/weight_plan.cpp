@@ -97,11 +97,11 @@ double work_of(const WeightPlan& plan, int64_t rows, int size) {
     const double piece = size == 4 ? 100 + 107 * (2 * pair + single) : 140 + 45 * (2 * pair + single);
     return static_cast<double>(rows) * pieces * 4 / row_positions(size) * piece * kRowWarpgroups / plan.splits;
   }
-  const int taps = plan.rows * plan.width_taps;
+  const int taps = plan.rows * plan.width_taps, owners = x.users / plan.splits;
   const double of_x = plan.rows * (3 * x.width.step + plan.width_taps) * (size == 4 ? 5.0 : 3.75) + 55;
   const double of_y =
       size == 4 ? pair * (49 * taps + 30) + single * (34 * taps + 15) : (pair + single) * (10 * taps + 5);
-  return double(x.heights) * pieces * (x.users / plan.splits) * (of_x + of_y) / 3.7;
+  return double(x.heights) * pieces * owners * (of_x + of_y) / 3.7;
 }
 
 /// Sets `best` to the plan with the least predicted time, if `plan` has one with less.
@@ -110,10 +110,9 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
   const DeviceTraits limits = device_limits();
   const int64_t blocks = int64_t{x.groups} * x.result_sets;
   const int64_t plane_bytes = int64_t{x.depth.source} * x.height.source * x.width.source * size;
-  const int64_t most_sharers = std::max<int64_t>(1, limits.multiprocessors / blocks);
   const ChannelMap map = choose_map(plan, plane_bytes, size);
   const int sums_of_lane = plan.by_rows ? kMostDepthTaps * kMostRowTaps * 4 : plan.rows * plan.width_taps * 6;
-  const auto sums = static_cast<std::size_t>(x.users * sums_of_lane * kSumPitch * 4);
+  const auto sums = static_cast<std::size_t>(x.users) * static_cast<std::size_t>(sums_of_lane * kSumPitch * 4);
   for (x.heights = 1; x.heights <= std::min(16, x.height.result); ++x.heights) {
     const int64_t rows = std::min<int64_t>(
         x.height.source, (x.heights - 1) * int64_t{x.height.step} + (x.height.kernel - 1) * x.height.apart + 1);
@@ -142,24 +141,14 @@ void choose_items(const ConvProblem& problem, int size, WeightPlan& plan, Weight
     if (x.slots < 4) share_memory(plan.live + 1);
     if (x.slots < 2) break;
     x.shared_bytes = std::max(static_cast<std::size_t>(fixed + int64_t{x.slots} * x.slot_bytes), sums);
-    const int64_t height_blocks = divide_up(x.height.result, x.heights);
-    x.by_height = FastDivide(static_cast<uint32_t>(height_blocks));
+    x.by_height = FastDivide(static_cast<uint32_t>(divide_up(x.height.result, x.heights)));
     const double y_bytes = 8.0 * x.heights * x.width.result * size / x.phases;
     const double copy = (static_cast<double>(x.channels * rows * x.width.source * size) + y_bytes) / 17.0;
     const double unit = std::max({copy + 600, work_of(plan, rows, size) + 600, 1300.0});
-    int last_depths = 0;
+    x.depths = 0;
     for (int cuts = 1; cuts <= 32; ++cuts) {
-      x.depths = to_int(divide_up(x.depth.result, cuts));
-      if (x.depths == last_depths) continue;
-      last_depths = x.depths;
-      const int64_t depth_blocks = divide_up(x.depth.result, x.depths);
-      const int64_t items = problem.batch * height_blocks * depth_blocks;
-      if (items >= (int64_t{1} << 30)) continue;
-      x.by_depth = FastDivide(static_cast<uint32_t>(depth_blocks));
-      x.items = to_int(items);
-      x.sharers = to_int(std::min(items, most_sharers));
-      const double rounds = static_cast<double>(divide_up(items, x.sharers)) *
-                            std::max(1.0, static_cast<double>(blocks) / limits.multiprocessors);
+      const double rounds = cut_depths(x, problem.batch, cuts, blocks);
+      if (rounds == 0) continue;
       const double units = (x.depths - 1) * x.phases + x.depth.kernel;
       x.predicted_ms = (rounds * (units * unit + 3000) + 15000) / 1.755e6;
       if (best.x.blocks != 0 && x.predicted_ms >= best.x.predicted_ms) continue;
