@@ -40,7 +40,8 @@ __device__ __forceinline__ Tf32Pair split_tf32(float x) {
 
 /// The cheapest split: three instructions, the tensor core itself cuts the low part to ten bits (as accurate to 2^-22).
 /// A magnitude above kTf32Max, an infinity or a NaN makes every product with it infinite or NaN: who uses this must
-/// look at the results and compute those that are not finite in another way.
+/// look at the results and compute those that are not finite in another way. The high part alone would not do: the NaN
+/// that a GPU computes, 0x7fffffff, wraps to a zero in it.
 __device__ __forceinline__ Tf32Pair split_tf32_unguarded(float x) {
   const uint32_t high = (__float_as_uint(x) + kTf32HalfUlp) & kTf32Mask;
   return {high, __float_as_uint(x - __uint_as_float(high))};

@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "special_numbers.h"
+
 namespace halo::cuda::conv {
 namespace {
 
@@ -165,11 +167,6 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
     norm += expected[i] * expected[i];
   }
   return std::sqrt(error / norm);
-}
-
-/// Whether both are finite, both NaN or both the same infinity.
-inline bool same_kind(double a, double b) {
-  return std::isfinite(b) ? std::isfinite(a) : std::isnan(b) ? std::isnan(a) : a == b;
 }
 
 /// Rounding of the result to T, about three standard deviations above what uniform data give.

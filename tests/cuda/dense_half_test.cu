@@ -106,7 +106,7 @@ TYPED_TEST(DenseHalf, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
         fill(*t);
         Operand<T>& source = pass == ConvPass::BackwardInput ? t->y : t->x;
         source.set(4, INFINITY);
-        source.set(p.output[2] / 4 * 2, NAN);  // of even columns, which every stride here reads
+        source.set(p.output[2] / 4 * 2, kGpuNan);  // of even columns, which every stride here reads
       }
       run_on(dense, p, config, got);
       run_on(dense, p, config, again);

@@ -179,7 +179,7 @@ TYPED_TEST(NarrowConv, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
       t->y.fill(3);
       Operand<T>& source = pass == ConvPass::BackwardInput ? t->y : t->x;
       source.set(5, INFINITY);
-      source.set(problem.output[2] / 2, NAN);
+      source.set(problem.output[2] / 2, kGpuNan);
     }
     const ConvConfig config = config_of<T>(pass, 0);
     run_on(algorithm, problem, config, got);

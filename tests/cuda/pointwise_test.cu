@@ -60,7 +60,7 @@ class OneTap : public testing::Test {
     const int64_t count = p.batch * (forward ? p.in_channels : p.out_channels) * p.input_positions();
     if (special) {
       source.set(count / 3, INFINITY);
-      source.set(count - 1, NAN);
+      source.set(count - 1, kGpuNan);
     }
     Operand<U> bias(p.out_channels, 1);
     bias.fill(4);
@@ -139,7 +139,7 @@ TEST(OneTapOfFloat16, OverflowsAtTheSamePlacesWhereverPlanesBegin) {
   std::vector<float> x(static_cast<std::size_t>(p.x_numel())), w(static_cast<std::size_t>(p.w_numel()));
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = i / 1200 % 33 == 0 ? 1.0f : uniform(generator);
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = i % 33 == 0 ? 16.0f : uniform(generator) / 64;
-  for (std::size_t i = 100; i < 1200; i += 200) x[i] = NAN;
+  for (std::size_t i = 100; i < 1200; i += 200) x[i] = kGpuNan;
   std::vector<double> first;
   for (const int64_t at : {0, 1, 3, 6}) {
     Tensors<Float16> tensors(p, at);

@@ -172,7 +172,7 @@ __device__ __forceinline__ void store_element(uint32_t address, uint32_t bits) {
 template <bool Split>
 __device__ __forceinline__ Tf32Pair to_tf32(float value) {
   if constexpr (Split) return split_tf32_unguarded(value);
-  return {__float_as_uint(value) + kTf32HalfUlp, 0};
+  return {round_tf32_by_cut(value), 0};
 }
 
 }  // namespace dense_weight

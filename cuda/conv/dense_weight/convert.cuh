@@ -193,7 +193,7 @@ struct Converter : Loader<Tile> {
   }
   static __device__ __forceinline__ uint32_t finished(float value) {
     if constexpr (Tile::kSplit) value -= __uint_as_float(__float_as_uint(value) & kTf32Mask);
-    return __float_as_uint(value) + kTf32HalfUlp;
+    return round_tf32_by_cut(value);
   }
 
   /// Raw boxes to tiles of high and low parts. What a box holds beyond the end of a line comes along: those positions
