@@ -99,27 +99,30 @@ TYPED_TEST(DenseHalf, SpreadsWhatIsNotFiniteAsPlainSumsDo) {
   const Algorithm& dense = find_algorithm("dense");
   for (const ConvProblem& p : problems()) {
     for (const ConvPass pass : kPasses) {
-      const ConvConfig config = config_of<T>(pass, 1);
-      ASSERT_TRUE(dense.supports(p, config)) << p.str();
-      Tensors<T> got(p, 1), again(p, 1), expected(p, 1);
-      for (Tensors<T>* t : {&got, &again, &expected}) {
-        fill(*t);
-        Operand<T>& source = pass == ConvPass::BackwardInput ? t->y : t->x;
-        source.set(4, INFINITY);
-        source.set(p.output[2] / 4 * 2, kGpuNan);  // of even columns, which every stride here reads
+      for (const bool in_weights : {false, true}) {
+        const ConvConfig config = config_of<T>(pass, 1);
+        ASSERT_TRUE(dense.supports(p, config)) << p.str();
+        Tensors<T> got(p, 1), again(p, 1), expected(p, 1);
+        for (Tensors<T>* t : {&got, &again, &expected}) {
+          fill(*t);
+          Operand<T>& source = in_weights ? t->w : pass == ConvPass::BackwardInput ? t->y : t->x;
+          source.set(in_weights ? 0 : 4, INFINITY);
+          // Of even columns, which every stride here reads.
+          source.set(in_weights ? p.w_numel() - 1 : p.output[2] / 4 * 2, kGpuNan);
+        }
+        run_on(dense, p, config, got);
+        run_on(dense, p, config, again);
+        run_on(find_algorithm("direct"), p, config, expected);
+        const auto a = got.result(pass).values(), b = expected.result(pass).values(), c = again.result(pass).values();
+        EXPECT_EQ(std::memcmp(a.data(), c.data(), a.size() * sizeof(double)), 0) << name(pass) << ' ' << p.str();
+        int special = 0, differing = 0;
+        for (std::size_t i = 0; i < a.size(); ++i) {
+          special += std::isfinite(b[i]) ? 0 : 1;
+          differing += same_kind(a[i], b[i]) ? 0 : 1;
+        }
+        EXPECT_GT(special, 0) << name(pass) << ' ' << p.str();
+        EXPECT_EQ(differing, 0) << name(pass) << (in_weights ? " weights " : " ") << p.str();
       }
-      run_on(dense, p, config, got);
-      run_on(dense, p, config, again);
-      run_on(find_algorithm("direct"), p, config, expected);
-      const auto a = got.result(pass).values(), b = expected.result(pass).values(), c = again.result(pass).values();
-      EXPECT_EQ(std::memcmp(a.data(), c.data(), a.size() * sizeof(double)), 0) << name(pass) << ' ' << p.str();
-      int special = 0, differing = 0;
-      for (std::size_t i = 0; i < a.size(); ++i) {
-        special += std::isfinite(b[i]) ? 0 : 1;
-        differing += same_kind(a[i], b[i]) ? 0 : 1;
-      }
-      EXPECT_GT(special, 0) << name(pass) << ' ' << p.str();
-      EXPECT_EQ(differing, 0) << name(pass) << ' ' << p.str();
     }
   }
 }

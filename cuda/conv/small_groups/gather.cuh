@@ -8,6 +8,7 @@
 #pragma once
 
 #include "../../device/activation.cuh"
+#include "../plain_sum.cuh"
 #include "tile.cuh"
 
 namespace halo::cuda::conv::small_groups {
@@ -85,27 +86,17 @@ __device__ void fill_weights(float* weights, int words, const GatherPlan& plan, 
   }
 }
 
-/// Replaces results that the split operands made infinite or NaN by plain float32 sums. The warp shares the work.
-/// `tile` and `weights` are those of the warp's first position and first result channel; the low part of a weight is
-/// `low` behind the high one, if there is one.
-template <int RowTiles, class T>
-__device__ __noinline__ void repair(float* stage, int stage_pitch, int run, int phases, int phase, int channels,
-                                    const Unit* units, int count, const T* tile, int step, int channel_pitch,
-                                    const float* weights, int low) {
-  for (int at = static_cast<int>(threadIdx.x % 32); at < channels * RowTiles * kSegment; at += 32) {
-    const int channel = at / (RowTiles * kSegment);
-    const int position = at % (RowTiles * kSegment);
-    float& value = stage[channel * stage_pitch + position / kSegment * run + position % kSegment * phases + phase];
-    if (fabsf(value) < INFINITY) continue;
-    float sum = 0;
-    for (int u = 0; u < count; ++u) {
-      for (int c = 0; c < kChannelBlock; ++c) {
-        const T factor = ahead(tile, units[u].source)[position * step + c * channel_pitch];
-        const float* at_weight = ahead(weights, units[u].weight) + channel * 4 + c;
-        sum = fmaf(device::to_accumulator(factor), low != 0 ? at_weight[0] + at_weight[low] : at_weight[0], sum);
-      }
-    }
-    value = sum;
+/// Computes those of the staged results that are not finite again, as plain float32 sums: the parts of operands, and
+/// zeros that stand for what does not exist, make more of them than there are. The warp shares the work. `image`,
+/// `channel`, `flat`: those of the first of `channels` times `columns`.
+template <class T>
+__device__ __noinline__ void repair(const PlainSumOf<T>& plain, float* stage, int stage_pitch, int channels,
+                                    int columns, int64_t image, int channel, int64_t flat) {
+  __syncwarp();
+  for (int i = static_cast<int>(threadIdx.x % 32); i < channels * columns; i += 32) {
+    const int c = i / columns, at = i % columns;
+    float& value = stage[c * stage_pitch + at];
+    if (!isfinite(value)) value = plain.at(image, channel + c, flat + at);
   }
 }
 
@@ -169,7 +160,8 @@ __device__ __forceinline__ void sum_units(float (&sums)[RowTiles][ColumnTiles][4
 /// Step: that of the width if it is 1 or 2, else 0.
 template <class T, bool Split, int Step, int RowTiles, int ColumnTiles>
 __global__ void __launch_bounds__(kGatherThreads)
-    gather_kernel(const __grid_constant__ GatherPlan plan, const __grid_constant__ GatherArguments<T> arguments) {
+    gather_kernel(const __grid_constant__ GatherPlan plan, const __grid_constant__ GatherArguments<T> arguments,
+                  const __grid_constant__ PlainSumOf<T> plain_sum) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ uint64_t copied[2];
   const GroupProblem& p = plan.problem;
@@ -243,6 +235,7 @@ __global__ void __launch_bounds__(kGatherThreads)
       const int channel0 = column_group * ColumnTiles * 8;
       const int channels = min(ColumnTiles * 8, p.result_channels - channel0);
 
+      bool finite = true;
       for (int phase_w = 0; phase_w < p.phases[2]; ++phase_w) {
         const int count =
             p.taps[0].count[phase_d] * p.taps[1].count[phase_h] * p.taps[2].count[phase_w] * plan.channel_blocks;
@@ -252,7 +245,6 @@ __global__ void __launch_bounds__(kGatherThreads)
                                weights + channel0 * 4 + lane, weight_words);
 
         float* staged = stage + lane % 4 * 2 * stage_pitch + lane / 4 * p.phases[2] + phase_w;
-        bool finite = true;
 #pragma unroll
         for (int n = 0; n < ColumnTiles; ++n) {
 #pragma unroll
@@ -264,20 +256,20 @@ __global__ void __launch_bounds__(kGatherThreads)
             }
           }
         }
-        if (!__all_sync(0xffffffffu, finite)) {
-          __syncwarp();
-          repair<RowTiles>(stage, stage_pitch, run, p.phases[2], phase_w, channels, unit, count, base, p.step[2],
-                           pitch.channel, weights + channel0 * 4, Split ? weight_words : 0);
-        }
       }
-      __syncwarp();
 
       // The run of each channel, 32 neighbouring results at a time.
       const int at_d = (place.q0[0] + q_d) * p.phases[0] + phase_d;
       const int at_h = (place.q0[1] + q_h) * p.phases[1] + phase_h;
       const int at_w = (place.q0[2] + q_w) * p.phases[2];
       const int columns = at_d < p.result[0] && at_h < p.result[1] ? min(RowTiles * run, p.result[2] - at_w) : 0;
-      T* row = result + channel0 * result_plane + (int64_t{at_d} * p.result[1] + at_h) * p.result[2] + at_w;
+      const int64_t flat = (int64_t{at_d} * p.result[1] + at_h) * p.result[2] + at_w;
+      if (!__all_sync(0xffffffffu, finite)) {
+        repair(plain_sum, stage, stage_pitch, channels, columns, place.image, group * p.result_channels + channel0,
+               flat);
+      }
+      __syncwarp();
+      T* row = result + channel0 * result_plane + flat;
       const T* bias = arguments.bias ? arguments.bias + int64_t{group} * p.result_channels + channel0 : nullptr;
       const bool plain =
           bias == nullptr && arguments.activation.kind == ActivationKind::None && channels == ColumnTiles * 8;

@@ -31,7 +31,8 @@ constexpr Algorithm kGather = gather_family<gather_plan>(
     "small groups", []<class T, bool Split>(const GatherPlan& plan, const GatherCall<T, Split>& call) {
       const auto start = [&](auto kernel) {
         launch("conv small groups", kernel, dim3(static_cast<unsigned>(plan.blocks)),
-               dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes, call.stream, plan, call.arguments);
+               dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes, call.stream, plan, call.arguments,
+               call.plain);
       };
       with_step<Split>(plan.problem.step[2], [&]<int Step>(std::integral_constant<int, Step>) {
         const bool few = plan.row_tiles == 2;

@@ -51,7 +51,8 @@ __device__ void prepare(const Plan& plan, const Arguments<T>& arguments, int pha
         // rest: tile, step, channel of b
         const int slot = rest % 4, tile = rest / 4;
         const float x = value(first_column + tile * 8 + lane / 4, chunk * kChunk + slot * 4 + lane % 4);
-        const device::Tf32Pair pair = device::split_tf32_unguarded(x);
+        const device::Tf32Pair pair =
+            Split ? device::split_tf32_unguarded(x) : device::Tf32Pair{device::round_tf32(x), 0};
         uint32_t* const at = to + tile * kWeightWords<T, Split> + (slot / 2 * 32 + lane) * (Split ? 4 : 2) + slot % 2;
         at[0] = pair.high;
         if constexpr (Split) at[2] = pair.low;
