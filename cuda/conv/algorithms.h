@@ -17,13 +17,14 @@ extern const Algorithm kDepthwiseHalf;  ///< depthwise/half.cu: the same for hal
 extern const Algorithm kDepthwiseRows;  ///< depthwise/rows.cu: weight gradients of several rows of taps on Hopper
 extern const Algorithm kDepthwiseColumns;  ///< depthwise/columns.cu: stride 2, dilation, small images
 extern const Algorithm kDepthwiseGeneral;  ///< depthwise/general.cu: any stride, dilation, kernel, multiplier
-extern const Algorithm kSmallGroups;    ///< small_groups/small_groups.cu: few channels a group, any stride and dilation
-extern const Algorithm kPhases;         ///< phases/phases.cu: input gradients with strides, few channels a group
-extern const Algorithm kPhaseRows;      ///< phase_rows/phase_rows.cu: the same of stride 2 on Hopper, wide rows
-extern const Algorithm kStreams;        ///< streams/streams.cu: strided, few channels a group, on Hopper
-extern const Algorithm kStreamsWeight;  ///< streams/weight.cu: their weight gradients
-extern const Algorithm kStraight;       ///< straight/straight.cu: few channels, one group, straight from global memory
-extern const Algorithm kPointwise;      ///< pointwise/pointwise.cu: kernels of one tap at memory speed, on Hopper
+extern const Algorithm kSmallGroups;  ///< small_groups/small_groups.cu: few channels a group, any stride and dilation
+extern const Algorithm kSmallGroupsMarch;  ///< small_groups/march.cu: at most 4 channels a group, side by side
+extern const Algorithm kPhases;            ///< phases/phases.cu: input gradients with strides, few channels a group
+extern const Algorithm kPhaseRows;         ///< phase_rows/phase_rows.cu: the same of stride 2 on Hopper, wide rows
+extern const Algorithm kStreams;           ///< streams/streams.cu: strided, few channels a group, on Hopper
+extern const Algorithm kStreamsWeight;     ///< streams/weight.cu: their weight gradients
+extern const Algorithm kStraight;   ///< straight/straight.cu: few channels, one group, straight from global memory
+extern const Algorithm kPointwise;  ///< pointwise/pointwise.cu: kernels of one tap at memory speed, on Hopper
 extern const Algorithm
     kFewResults;  ///< few_results/few_results.cu: at most 3 channels out of many, kernels of 3 x 3, on Hopper
 extern const Algorithm kFewSources;   ///< few_sources/few_sources.cu: many channels out of at most 4

@@ -16,11 +16,12 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 24> kAlgorithms{
-    &kDense,         &kDenseSmall,    &kSpread,           &kDenseWeight,      &kPortable,    &kDepthwise,
-    &kDepthwiseHalf, &kDepthwiseRows, &kDepthwiseColumns, &kDepthwiseGeneral, &kSmallGroups, &kPhases,
-    &kPhaseRows,     &kStraight,      &kStreams,          &kStreamsWeight,    &kPointwise,   &kFewResults,
-    &kFewSources,    &kFewTaps,       &kFewTapsRows,      &kOnePhase,         &kWidened,     &kDirect,
+constexpr std::array<const Algorithm*, 25> kAlgorithms{
+    &kDense,       &kDenseSmall,       &kSpread,        &kDenseWeight,      &kPortable,
+    &kDepthwise,   &kDepthwiseHalf,    &kDepthwiseRows, &kDepthwiseColumns, &kDepthwiseGeneral,
+    &kSmallGroups, &kSmallGroupsMarch, &kPhases,        &kPhaseRows,        &kStraight,
+    &kStreams,     &kStreamsWeight,    &kPointwise,     &kFewResults,       &kFewSources,
+    &kFewTaps,     &kFewTapsRows,      &kOnePhase,      &kWidened,          &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.

@@ -18,10 +18,25 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr const char* kKernels[] = {
-    "depthwise",   "depthwise half", "depthwise rows", "depthwise columns", "depthwise general", "small groups",
-    "phases",      "streams",        "streams weight", "straight",          "pointwise",         "few results",
-    "few sources", "few taps",       "few taps rows",  "one phase",         "phase rows",        "widened"};
+constexpr const char* kKernels[] = {"depthwise",
+                                    "depthwise half",
+                                    "depthwise rows",
+                                    "depthwise columns",
+                                    "depthwise general",
+                                    "small groups",
+                                    "small groups march",
+                                    "phases",
+                                    "streams",
+                                    "streams weight",
+                                    "straight",
+                                    "pointwise",
+                                    "few results",
+                                    "few sources",
+                                    "few taps",
+                                    "few taps rows",
+                                    "one phase",
+                                    "phase rows",
+                                    "widened"};
 
 template <class T, class F>
 void for_each_supported(int64_t offset, const F& f) {
@@ -101,6 +116,65 @@ TYPED_TEST(NarrowConv, StraightWeightsOfSeveralTaps) {
       if (!supported && !device_traits().is_hopper()) continue;  // less shared memory
       ASSERT_TRUE(supported) << p.str();
       expect_right<T>(straight, p, ConvPass::BackwardWeight, offset);
+    }
+  }
+}
+
+/// Few channels a group by threads that march over rows: channels and taps that are no whole tiles, parts of strips,
+/// rows that are padding, more results than strips; of weights several tiles of taps, strides and depths.
+TYPED_TEST(NarrowConv, SmallGroupsMarch) {
+  using T = TypeParam;
+  const Algorithm& march = find_algorithm("small groups march");
+  for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
+    expect_all_right<T>(march, pass, {0, 1, 3},
+                        {problem({3, 6, 131, 37}, 6, 3, {3, 3}, {.padding = {1, 1}}),
+                         problem({2, 8, 70, 45}, 8, 2, {3, 1}, {.padding = {1, 0}}),
+                         problem({2, 9, 67, 33}, 6, 3, {3, 3}, {.padding = {2, 0}, .padding_after = {0, 3}}),
+                         problem({2, 6, 5, 19, 21}, 8, 2, {1, 2, 3}, {.padding = {1, 1, 2}}),
+                         problem({2, 8, 1, 1301}, 6, 2, {1, 3}, {.padding = {0, 4}}),
+                         problem({2, 4, 40, 17}, 2, 2, {2, 2}, {.padding = {9, 20}}),
+                         problem({300, 4, 3, 2}, 4, 2, {3, 3}, {.padding = {1, 1}})});
+  }
+  expect_all_right<T>(march, ConvPass::BackwardWeight, {0, 1, 3},
+                      {problem({1, 4, 29, 31}, 8, 2, {5, 4}, {.padding = {4, 5}}),
+                       problem({8, 4, 260, 701}, 4, 2, {3, 3}, {.padding = {1, 1}}),  // several strips a thread
+                       problem({5, 8, 1, 1301}, 8, 2, {1, 7}, {.padding = {0, 4}}),
+                       problem({2, 3, 23, 50}, 4, 1, {1, 2}, {.stride = {3, 1}, .padding = {2, 1}}),
+                       problem({2, 4, 9, 13, 22}, 4, 2, {3, 3, 3},
+                               {.stride = {2, 1, 1}, .padding = {3, 1, 1}, .dilation = {2, 1, 1}})});
+}
+
+/// The bias reaches plain results, and those of strips that an infinite weight beside the image makes anew.
+TYPED_TEST(NarrowConv, SmallGroupsMarchAddsTheBias) {
+  using T = TypeParam;
+  for (const ConvProblem& p : {problem({2, 9, 67, 33}, 6, 3, {3, 3}, {.padding = {2, 0}, .padding_after = {0, 3}}),
+                               problem({3, 8, 70, 46}, 8, 2, {3, 1}, {.padding = {1, 0}})}) {
+    for (const bool infinite : {false, true}) {
+      Tensors<T> got(p, 1);
+      Tensors<double> exact(p, 0);
+      got.x.fill(1);
+      exact.x.fill(1);
+      got.w.fill(2);
+      exact.w.fill(2);
+      if (infinite) got.w.set(0, INFINITY), exact.w.set(0, INFINITY);
+      Operand<T> bias(p.out_channels, 0);
+      bias.fill(4);
+      ConvConfig config = config_of<T>(ConvPass::Forward, 1);
+      config.bias = true;
+      run_on(find_algorithm("small groups march"), p, config, got, bias.get());
+      run_on(find_algorithm("direct"), p, config_of<double>(ConvPass::Forward, 0), exact);
+      auto results = got.y.values(), expected = exact.y.values();
+      const auto biases = bias.values();
+      const auto plane = static_cast<std::size_t>(p.output_positions());
+      int special = 0;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] += biases[i / plane % biases.size()];
+        if (std::isfinite(expected[i]) || !same_kind(results[i], expected[i])) continue;
+        results[i] = expected[i] = 0;
+        ++special;
+      }
+      EXPECT_EQ(special > 0, infinite);
+      EXPECT_LE(relative_error(results, expected), sizeof(T) == 4 ? kBound<T> : 2 * kBound<T>) << p.str();
     }
   }
 }

@@ -115,6 +115,11 @@ inline std::vector<ConvProblem> narrow_problems() {
       problem({2, 2, 301, 37}, 2, 2, {3, 3}, {.padding = {1, 1}}),
       problem({2, 2, 9, 2051}, 2, 2, {5, 7}, {.padding = {2, 3}}),
       problem({2, 2, 19, 75}, 2, 2, {3, 9}, {.padding = {0, 4}, .padding_after = {2, 0}}),
+      // Few channels a group side by side: no whole tiles of channels and taps, one tap along the height or the width.
+      problem({2, 9, 67, 33}, 6, 3, {3, 3}, {.padding = {2, 0}, .padding_after = {0, 3}}),
+      problem({2, 8, 70, 45}, 8, 2, {3, 1}, {.padding = {1, 0}}),
+      problem({2, 8, 1, 1301}, 6, 2, {1, 3}, {.padding = {0, 4}}),
+      problem({2, 4, 9, 13, 22}, 4, 2, {3, 3, 3}, {.stride = {2, 1, 1}, .padding = {3, 1, 1}, .dilation = {2, 1, 1}}),
       // Every second position alone, in several items of a row: rows apart, padding beyond the first tap, two taps.
       problem({2, 16, 2051}, 15, 1, {3}, {.stride = {2}, .padding = {1}, .dilation = {2}}),
       problem({2, 13, 7, 1083}, 16, 1, {1, 3}, {.stride = {3, 2}, .padding = {0, 9}, .dilation = {1, 2}}),
