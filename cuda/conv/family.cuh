@@ -1,5 +1,4 @@
 // The host half of kernel families whose plan, with `blocks` (0 where there is none) and `predicted_ms`, says all.
-// Plans are kept, but for those of no blocks: of most problems most families have none.
 #pragma once
 
 #include <halo/cuda/conv/algorithm.h>
@@ -46,7 +45,7 @@ struct WeightCall {
 /// One kernel without workspace for forward, backward_input or both, which start(plan, GatherCall<T, Split>) starts.
 template <auto make, class Start>
 constexpr Algorithm gather_family(const char* name, Start) {
-  return {name, [](const ConvProblem& p, const ConvConfig& c) { return make(p, c).blocks > 0; }, no_workspace,
+  return {name, has_blocks<make>, no_workspace,
           [](const ConvProblem& p, const ConvConfig& c) { return kept_plan<make>(p, c)->predicted_ms; },
           [](const ConvProblem& p, const ConvConfig& c, const Operands& operands, cudaStream_t stream) {
             dispatch_products(c, [&]<class T, bool Split>(std::type_identity<T>, std::bool_constant<Split>) {
@@ -58,7 +57,7 @@ constexpr Algorithm gather_family(const char* name, Start) {
 /// Kernels for backward_weight with `splits` partial sums of each weight: start(plan, WeightCall<T, Split>).
 template <auto make, class Start>
 constexpr Algorithm weight_family(const char* name, Start) {
-  return {name, [](const ConvProblem& p, const ConvConfig& c) { return make(p, c).blocks > 0; },
+  return {name, has_blocks<make>,
           [](const ConvProblem& p, const ConvConfig& c) { return partial_bytes(p, kept_plan<make>(p, c)->splits); },
           [](const ConvProblem& p, const ConvConfig& c) { return kept_plan<make>(p, c)->predicted_ms; },
           [](const ConvProblem& p, const ConvConfig& c, const Operands& operands, cudaStream_t stream) {

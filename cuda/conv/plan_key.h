@@ -22,11 +22,19 @@ struct PlanKeyHash {
   std::size_t operator()(const PlanKey& key) const { return hash_value(key.problem); }
 };
 
-/// What `make` gives for a problem, a config and the current device, kept.
+/// What `make` gives for a problem, a config and the current device, kept unless keep(plan) denies it.
 template <auto make>
-auto kept_plan(const ConvProblem& problem, const ConvConfig& config) {
+auto kept_plan(const ConvProblem& problem, const ConvConfig& config,
+               bool (*keep)(const decltype(make(problem, config))&) = nullptr) {
   static PlanCache<PlanKey, decltype(make(problem, config)), PlanKeyHash> plans;
-  return plans.get({problem, config}, [](const PlanKey& key) { return make(key.problem, key.config); });
+  return plans.get(
+      {problem, config}, [](const PlanKey& key) { return make(key.problem, key.config); }, keep);
+}
+
+/// Whether the plan has blocks; if so, it is kept: of most problems most families have none.
+template <auto make>
+bool has_blocks(const ConvProblem& problem, const ConvConfig& config) {
+  return kept_plan<make>(problem, config, [](const auto& plan) { return plan.blocks > 0; })->blocks > 0;
 }
 
 inline std::size_t no_workspace(const ConvProblem&, const ConvConfig&) { return 0; }

@@ -18,14 +18,16 @@ class PlanCache {
   static constexpr std::size_t kMost = 4096;
 
   /// The plan for `key`: the one kept, else what make(key) gives. A plan lives as long as somebody holds it, dropped or
-  /// not. No thread waits while another plans; of two that make the same plan, the first one's is kept.
+  /// not. No thread waits while another plans; of two that make the same plan, the first one's is kept. A plan that
+  /// keep(plan) denies is not kept.
   template <class Make>
-  std::shared_ptr<const Plan> get(const Key& key, const Make& make) {
+  std::shared_ptr<const Plan> get(const Key& key, const Make& make, bool (*keep)(const Plan&) = nullptr) {
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
     }
     auto plan = std::make_shared<const Plan>(make(key));
+    if (keep != nullptr && !keep(*plan)) return plan;
     const std::lock_guard lock(mutex_);
     if (plans_.size() >= kMost) plans_.clear();
     return plans_.emplace(key, std::move(plan)).first->second;

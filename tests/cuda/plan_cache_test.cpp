@@ -53,6 +53,19 @@ TEST(PlanCache, KeepsNothingWhereMakingThrows) {
   EXPECT_EQ(*plans.get({1, 1}, [](const Key&) { return 5; }), 5);
 }
 
+TEST(PlanCache, KeepsNoPlanThatIsDenied) {
+  Plans plans;
+  int made = 0;
+  const auto make = [&](const Key& key) { return ++made, key.whole; };
+  const auto keep = [](const int& plan) { return plan > 0; };
+  for (int round = 0; round < 3; ++round) {
+    for (int whole = 0; whole < 3; ++whole) EXPECT_EQ(*plans.get({7, whole}, make, keep), whole);
+  }
+  EXPECT_EQ(made, 5);
+  EXPECT_EQ(plans.get({7, 1}, make), plans.get({7, 1}, make, keep));
+  EXPECT_EQ(made, 5);
+}
+
 TEST(PlanCache, ThreadsGetOnePlan) {
   Plans plans;
   std::atomic<int> wrong = 0;
