@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array<const Algorithm*, 25> kAlgorithms{
     &kDense,       &kDenseSmall,       &kSpread,        &kDenseWeight,      &kPortable,
-    &kDepthwise,   &kDepthwiseHalf,    &kDepthwiseRows, &kDepthwiseColumns, &kDepthwiseGeneral,
+    &kDepthwise,   &kDepthwiseHalf,    &kDepthwiseRows, &kDepthwiseColumns, &kDepthwisePolyphase,
     &kSmallGroups, &kSmallGroupsMarch, &kPhases,        &kPhaseRows,        &kStraight,
     &kStreams,     &kStreamsWeight,    &kPointwise,     &kFewResults,       &kFewSources,
     &kFewTaps,     &kFewTapsRows,      &kOnePhase,      &kWidened,          &kDirect,

@@ -176,6 +176,8 @@ template <>
 constexpr double kBound<Float16> = 3.5e-4;
 template <>
 constexpr double kBound<float> = 4e-7;
+template <>
+constexpr double kBound<double> = 1e-14;
 
 }  // namespace
 }  // namespace halo::cuda::conv

@@ -3,7 +3,7 @@
 // Limits: groups = in_channels, any channel multiplier (backward_input: 1); 3 x 3 or 5 x 5 taps with one stride along
 // height and width, or a row of up to 8 taps; strides 1 and 2; any dilation (backward_input with stride 2: 1); depth,
 // and height of a row of taps, passed through; float32, bfloat16 and float16; planes below 2^30 positions, fewer than
-// 2^31 threads. Any padding, width and alignment. Everything else goes to general.cu.
+// 2^31 threads. Any padding, width and alignment. Everything else goes to polyphase.cu.
 #include <algorithm>
 
 #include "../algorithms.h"

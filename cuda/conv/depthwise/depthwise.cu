@@ -5,7 +5,7 @@
 // more than one tap; the taps listed below; float32, bfloat16 and float16; extents below 2^30, fewer
 // than 2^31 blocks; half types with several rows of taps in backward_weight alone (else half.cu). Any
 // padding, width and alignment; rows and tensors beyond 2^31 elements where these hold. Everything else goes to
-// general.cu.
+// polyphase.cu.
 #include <algorithm>
 
 #include "../../launch.h"
@@ -27,7 +27,7 @@ struct Taps {};
 template <class...>
 struct TapsList {};
 
-/// Kernels that are compiled; all others go to general.cu.
+/// Kernels that are compiled; all others go to polyphase.cu.
 using CompiledTaps =
     TapsList<Taps<1, 1, 2>, Taps<1, 1, 3>, Taps<1, 1, 4>, Taps<1, 1, 5>, Taps<1, 1, 7>, Taps<3, 1, 1>, Taps<3, 1, 3>,
              Taps<3, 1, 5>, Taps<3, 1, 7>, Taps<5, 1, 1>, Taps<5, 1, 5>, Taps<7, 1, 1>, Taps<7, 1, 7>, Taps<3, 3, 3>>;
