@@ -59,6 +59,17 @@ TYPED_TEST(DepthwisePolyphase, WeightsOfManyTaps) {
                               {problem({2, 2, 45, 47}, 2, 2, {31, 29}, {.stride = {2, 3}, .padding = {15, 14}})});
 }
 
+/// Large kernels, and patches: blocks with most of the shared memory there is.
+TYPED_TEST(DepthwisePolyphase, LargeBoxes) {
+  if (!device_traits().is_hopper()) GTEST_SKIP() << "less shared memory";
+  for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
+    expect_all_right<TypeParam>(find_algorithm("depthwise polyphase"), pass, {1},
+                                {problem({1, 2, 97, 93}, 2, 2, {91, 89}, {.padding = {45, 40}}),
+                                 problem({1, 2, 7001}, 2, 2, {6000}, {.padding = {5999}}),
+                                 problem({1, 3, 65, 97}, 3, 3, {32, 30}, {.stride = {32, 32}})});
+  }
+}
+
 TEST(DepthwisePolyphasePlan, RefusesBoxesBeyondSharedMemory) {
   const Algorithm& polyphase = find_algorithm("depthwise polyphase");
   const ConvProblem p = problem({1, 2, 700, 700}, 2, 2, {7, 7}, {.stride = {3, 3}, .dilation = {100, 100}});

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "../../runtime/traits.h"
 #include "../algorithms.h"
 #include "../counts.h"
 #include "../plan_key.h"
@@ -18,8 +19,8 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 30;
 constexpr int64_t kMostSlots = 512;          // of a tile
-constexpr int64_t kMostShared = 96 * 1024;   // bytes of a block
-constexpr int64_t kUsualShared = 54 * 1024;  // leaves room for four blocks
+constexpr int64_t kUsualShared = 54 * 1024;  // bytes of a block: leaves room for four
+constexpr int64_t kReserved = 8 * 1024;      // of what a block can have: totals, and the device's own
 
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 FastDivide divider(int64_t by) { return FastDivide(static_cast<uint32_t>(by)); }
@@ -46,6 +47,7 @@ struct PolyPlan {
   int64_t tiles() const { return axes[0].tiles() * axes[1].tiles() * axes[2].tiles(); }
 };
 
+int64_t most_shared() { return static_cast<int64_t>(device_traits().block_memory) - kReserved; }
 int64_t element_bytes(DType dtype) { return dtype == DType::Float64 ? 8 : 4; }
 
 /// Whether taps that are neighbours in a phase are neighbours there.
@@ -122,7 +124,7 @@ PolyPlan poly_plan(const ConvProblem& p, const ConvConfig& config) {
   if (h.results < kPolyRows - 1) plan.rows = 1;
   const int64_t runs = poly_runs(p);
   double least = 0;
-  for (const int64_t room : {kUsualShared, kMostShared}) {
+  for (const int64_t room : {std::min(kUsualShared, most_shared()), most_shared()}) {
     for (int64_t across = 1; across < 2 * w.results; across *= 2) {
       w.tile = divide_up(w.results, across);
       for (int64_t deep = 1; deep < 2 * d.results; deep *= 2) {
@@ -245,7 +247,7 @@ bool supports(const ConvProblem& p, const ConvConfig& config) {
                              p.kernel[i] * p.dilation[i] + 64 * p.stride[i];
     if (farthest >= kMost) return false;
   }
-  if (reads * 4 > kMostShared) return false;
+  if (reads * 4 > static_cast<double>(most_shared())) return false;
   if (std::max(p.input_positions(), p.output_positions() * p.out_channels_per_group()) >= kMost) return false;
   const PolyPlan plan = poly_plan(p, config);
   if (plan.axes[2].tile == 0) return false;
