@@ -26,8 +26,14 @@ HALO_HOST_DEVICE constexpr std::size_t copied_bytes(int64_t count) {
   return staged_bytes<T>(count) + (kLine - kGranule);
 }
 
-/// Copies of runs to shared memory, by the copy engine where there is one, else by the `kThreads` threads of the block,
-/// all of which call everything here.
+/// Threads of the block: kThreads, or as many as were launched where that is 0.
+template <int kThreads>
+__device__ __forceinline__ int block_threads() {
+  return kThreads > 0 ? kThreads : static_cast<int>(blockDim.x);
+}
+
+/// Copies of runs to shared memory, by the copy engine where there is one, else by the threads of the block
+/// (block_threads<kThreads>()), all of which call everything here.
 template <int kThreads>
 class RunStage {
  public:
@@ -63,7 +69,7 @@ class RunStage {
       }
     } else {
 #pragma unroll 4
-      for (int at = thread * kElements; at < granules * kElements; at += kThreads * kElements) {
+      for (int at = thread * kElements; at < granules * kElements; at += block_threads<kThreads>() * kElements) {
         copy_async_16(address + at * static_cast<int>(sizeof(T)), from + at, kGranule);
       }
     }
@@ -96,8 +102,8 @@ __device__ __forceinline__ Value* staged_place(unsigned char* shared, const T* r
   return reinterpret_cast<Value*>(shared) + reinterpret_cast<uintptr_t>(run) % kGranule / sizeof(T);
 }
 
-/// Has the `kThreads` threads of a block write run[0 ... count - 1], rounded to T, from there: whole granules, so that
-/// memory need not put parts of its sectors together, and elements at the edges.
+/// Has the threads of a block (block_threads<kThreads>()) write run[0 ... count - 1], rounded to T, from there: whole
+/// granules, so that memory need not put parts of its sectors together, and elements at the edges.
 template <int kThreads, class Value, class T>
 __device__ __forceinline__ void store_run(const Value* staged, T* run, int count) {
   constexpr int kSize = kWide<T>;
@@ -108,12 +114,12 @@ __device__ __forceinline__ void store_run(const Value* staged, T* run, int count
       return narrow<T>(values);
     }
   };
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.x), threads = block_threads<kThreads>();
   const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(run) % kGranule / sizeof(T));
   const int head = lead == 0 ? 0 : min(kSize - lead, count), packs = (count - head) / kSize;
   // Whole lines of memory to a warp at a time.
   const int first = thread - static_cast<int>(reinterpret_cast<uintptr_t>(run + head) % kLine / kGranule);
-  for (int i = first < 0 ? first + kThreads : first; i < packs; i += kThreads) {
+  for (int i = first < 0 ? first + threads : first; i < packs; i += threads) {
     reinterpret_cast<Pack<T, kSize>*>(run + head)[i] =
         rounded(reinterpret_cast<const Pack<Value, kSize>*>(staged + head)[i]);
   }

@@ -41,8 +41,6 @@ struct Largest {
   __device__ void take(T next, int) { value = device::maximum(value, next); }
 };
 
-constexpr int kThreads = ForwardTiling::kThreads;
-
 /// visit(value, flat tap) for the inputs of the window at (top, left), in row-major order. kTaps 0: of any extent.
 template <int kTaps, class T, class Visit>
 __device__ __forceinline__ void each_tap(const PoolPlanes& p, const T* plane, int top, int left, Visit visit) {
@@ -84,8 +82,8 @@ struct PlaneMax {
             device::staged_place<uint8_t>(shared + device::staged_bytes<T>(outputs), offsets + begin)};
   }
   __device__ void flush(const PlaneMax& image, int64_t begin, int count) const {
-    device::store_run<kThreads>(image.y, y + begin, count);
-    if constexpr (kOffsets) device::store_run<kThreads>(image.offsets, offsets + begin, count);
+    device::store_run<0>(image.y, y + begin, count);
+    if constexpr (kOffsets) device::store_run<0>(image.offsets, offsets + begin, count);
   }
 
   /// Of a row of `kTaps` inputs.
@@ -137,7 +135,7 @@ struct PlaneAverage {
     return image;
   }
   __device__ void flush(const PlaneAverage& image, int64_t begin, int count) const {
-    device::store_run<kThreads>(image.y, y + begin, count);
+    device::store_run<0>(image.y, y + begin, count);
   }
 
   template <int kTaps>
@@ -165,7 +163,7 @@ struct PlaneAverage {
 /// All outputs of a tile. Where windows are kTaps by kTaps and kStride rows apart, what a row gives serves the next
 /// window, too; kTaps 0: any windows.
 template <int kTaps, int kStride, class T, class F>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(ForwardTiling::kMostThreads)
     tile_kernel(const __grid_constant__ PoolPlanes p, const __grid_constant__ ForwardTiling t, const T* x,
                 const __grid_constant__ F f) {
   extern __shared__ __align__(device::kLine) unsigned char staged[];
@@ -178,7 +176,7 @@ __global__ void __launch_bounds__(kThreads)
   const int bottom = planes > 1 ? p.height.input : min(p.height.start(end_row - 1) + p.height.kernel, p.height.input);
   const int count = (planes - 1) * p.inputs() + max(bottom - top, 0) * p.width.input;
   __shared__ uint64_t barrier;
-  device::RunStage<kThreads> stage(barrier, 1);
+  device::RunStage<0> stage(barrier, 1);
   const int64_t begin = first_plane * p.inputs() + top * p.width.input;
   const T* const in = stage.copy(staged, x + begin, count, p.planes * p.inputs() - begin - count);
   const int64_t begin_output = first_plane * p.outputs() + first_row * p.width.output;
@@ -187,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
   // Columns whose windows are whole first, so that their warps take no time for the others.
   const int wholes = planes * t.groups * t.whole, first_other = (wholes + 31) / 32 * 32;
   const int others = planes * static_cast<int>(t.by_other_groups.divisor) * (p.width.output - t.whole);
-  for (int unit = static_cast<int>(threadIdx.x); unit < first_other + others; unit += kThreads) {
+  for (int unit = static_cast<int>(threadIdx.x); unit < first_other + others; unit += static_cast<int>(blockDim.x)) {
     uint32_t column, group, line;
     int plane, each;
     if (unit < first_other) {
@@ -250,8 +248,10 @@ struct MaxForward {
     using Value = Accumulator<T>;
     const PoolPlace place(sizes.output, i);
     const T* const plane = x + place.plane * sizes.input_positions();
-    Best<Value, int64_t> best{0, -1};
-    OutputWindows(sizes, place).each(sizes, [&](int64_t at, int64_t tap) {
+    using Tap = std::conditional_t<sizeof(Offset) == 1, int, int64_t>;
+    Best<Value, Tap> best{0, -1};
+    OutputWindows(sizes, place).each(sizes, [&](auto at, auto flat_tap) {
+      const Tap tap = static_cast<Tap>(flat_tap);
       const Value value = to_accumulator(plane[at]);
       if (best.tap < 0) best = {value, tap};
       best.take(value, tap);
@@ -270,7 +270,7 @@ struct AverageForward {
     const T* const plane = x + place.plane * sizes.input_positions();
     const OutputWindows windows(sizes, place);
     double sum = 0;
-    windows.each(sizes, [&](int64_t at, int64_t) { sum += static_cast<double>(to_accumulator(plane[at])); });
+    windows.each(sizes, [&](auto at, auto) { sum += static_cast<double>(to_accumulator(plane[at])); });
     return from_accumulator<T>(static_cast<Accumulator<T>>(sum / static_cast<double>(windows.divisor(sizes))));
   }
 };
@@ -308,21 +308,25 @@ template <class T, class F>
 bool by_tiles(const char* name, const PoolProblem& problem, const Tensor& x, const F& f) {
   const auto planes = PoolPlanes::of(problem);
   if (!planes) return false;
-  const auto are = [&](int taps) {
-    return planes->height.kernel == taps && planes->width.kernel == taps && planes->height.stride == 2;
+  const auto are = [&](int taps, int stride) {
+    return planes->height.kernel == taps && planes->width.kernel == taps && planes->height.stride == stride;
   };
-  const ForwardTiling tiling(*planes, sizeof(T), are(2) || are(3));
+  const ForwardTiling tiling(*planes, sizeof(T), are(2, 2) || are(3, 2) || are(3, 1) || are(5, 1));
   if (!tiling.serves(sizeof(T))) return false;
   const DeviceScope scope(x.device());
   const auto run = [&]<int kTaps, int kStride>(std::integer_sequence<int, kTaps, kStride>) {
-    launch(name, tile_kernel<kTaps, kStride, T, F>, static_cast<unsigned>(tiling.blocks), kThreads,
+    launch(name, tile_kernel<kTaps, kStride, T, F>, static_cast<unsigned>(tiling.blocks), tiling.threads,
            device::copied_bytes<T>(tiling.staged) + F::image_bytes(tiling.outputs), scope.stream(), *planes, tiling,
            x.data<T>(), f);
   };
-  if (are(2)) {
+  if (are(2, 2)) {
     run(std::integer_sequence<int, 2, 2>{});
-  } else if (are(3)) {
+  } else if (are(3, 2)) {
     run(std::integer_sequence<int, 3, 2>{});
+  } else if (are(3, 1)) {
+    run(std::integer_sequence<int, 3, 1>{});
+  } else if (are(5, 1)) {
+    run(std::integer_sequence<int, 5, 1>{});
   } else {
     run(std::integer_sequence<int, 0, 0>{});
   }

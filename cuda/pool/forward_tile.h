@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "../device/fast_divide.h"
@@ -11,9 +12,9 @@ namespace halo::cuda {
 
 /// How blocks cut planes: so many rows of outputs, of one plane unless it fits whole.
 struct ForwardTiling {
-  static constexpr int kThreads = 64;
-  static constexpr int64_t kBytes = 12 * 1024, kMostBytes = 96 * 1024;
-  int planes = 1, rows;
+  static constexpr int kLeastThreads = 64, kMostThreads = 256;
+  static constexpr int64_t kBytes = 12 * 1024, kLongBytes = 48 * 1024, kMostBytes = 96 * 1024;
+  int planes = 1, rows, threads;
   int groups, each;         ///< a thread has up to `each` rows of a column, of which there are so many groups
   int first_whole, whole;   ///< columns of outputs whose windows lie inside, where threads march down these
   int each_other;           ///< rows of a thread of another column
@@ -23,7 +24,11 @@ struct ForwardTiling {
 
   ForwardTiling(const PoolPlanes& p, int64_t element, bool march) {
     const PoolPlaneAxis& a = p.height;
-    const int64_t row = std::max<int64_t>(p.width.input * element, 1), most = kBytes / row;
+    const int64_t row = std::max<int64_t>(p.width.input * element, 1);
+    // What a tile shares with the next one is read twice: a third of it at most, and marches of four rows or more,
+    // unless rows are very long.
+    const int64_t wanted = std::max(3 * (a.kernel - a.stride), march ? 3 * a.stride + a.kernel : 0);
+    const int64_t most = std::clamp(wanted * row, kBytes, kLongBytes) / row;
     rows = static_cast<int>(std::clamp<int64_t>((most - a.kernel) / a.stride + 1, 1, a.output));
     staged = std::min<int64_t>(int64_t{rows - 1} * a.stride + a.kernel, a.input) * p.width.input;
     if (rows == a.output) {
@@ -31,8 +36,12 @@ struct ForwardTiling {
       if (planes > 1) staged = int64_t{planes} * p.inputs();
     }
     outputs = int64_t{planes} * rows * p.width.output;
+    // A thread for 128 to 256 bytes of shared memory: 28 warps of a multiprocessor or more. With fewer it waits, with
+    // many more marches are short, and finding their begins takes longer than they do.
+    const int64_t pieces = std::clamp<int64_t>((staged + outputs) * element / 256, kLeastThreads, kMostThreads);
+    threads = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(pieces)));
     // One round of the threads: finding a place costs divisions.
-    groups = static_cast<int>(std::clamp<int64_t>(kThreads / (int64_t{planes} * p.width.output), 1, rows));
+    groups = static_cast<int>(std::clamp<int64_t>(threads / (int64_t{planes} * p.width.output), 1, rows));
     each = (rows + groups - 1) / groups;
     groups = (rows + each - 1) / each;
     const PoolPlaneAxis& b = p.width;

@@ -14,12 +14,13 @@ TEST_F(Gpu, PoolingOverTiles) {
   const std::vector<std::pair<IntList, MaxPoolOptions>> windows{{{3}, {.stride = 2}},
                                                                 {{3}, {.stride = 2, .padding = 1}},
                                                                 {{3}, {.stride = 1, .padding = 1}},
+                                                                {{5}, {.stride = 1, .padding = 2}},
                                                                 {{2}, {.stride = 2, .ceil_mode = true}},
                                                                 {{3, 2}, {.stride = 2, .padding = 1}},
                                                                 {{2, 3}, {.stride = 2, .ceil_mode = true}},
                                                                 {{3, 4}, {.stride = {1, 2}, .padding = {1, 2}}},
                                                                 {{5, 2}, {.stride = {7, 1}}}};
-  for (const Shape& shape : {Shape{2, 3, 150, 141}, Shape{70, 2, 5, 6}, Shape{1, 1, 3, 2503}}) {
+  for (const Shape& shape : {Shape{2, 3, 150, 141}, Shape{70, 2, 5, 6}, Shape{1, 1, 3, 2503}, Shape{1, 2, 17, 1503}}) {
     const Tensor x = randn(shape);
     for (const auto& [kernel, most] : windows) {
       const AvgPoolOptions average{.stride = most.stride, .padding = most.padding, .ceil_mode = most.ceil_mode};
@@ -34,6 +35,7 @@ TEST_F(Gpu, PoolingOverTiles) {
 TEST_F(Gpu, PoolingOfHalfTypes) {
   const std::vector<std::pair<IntList, MaxPoolOptions>> windows{{{3}, {.stride = 2}},
                                                                 {{3}, {.stride = 2, .padding = 1}},
+                                                                {{3}, {.stride = 1, .padding = 1}},
                                                                 {{2}, {.stride = 2, .ceil_mode = true}},
                                                                 {{3, 2}, {.stride = 2, .padding = 1}},
                                                                 {{2, 3}, {.stride = 2, .ceil_mode = true}}};
@@ -78,6 +80,28 @@ TEST_F(Gpu, PoolingAtUnusualSizes) {
   // Of the last window's row, a byte behind it is read: it was behind the block's shared memory.
   compare("max_pool2d of 39 x 39 windows", {randn({1, 16, 80, 80})},
           with_gradients([](const Tensors& t) { return max_pool2d(t[0], 3, {.stride = 2}); }));
+}
+
+// Windows of three axes, dilated, at edges, of more taps than a byte numbers, and adaptive ones.
+TEST_F(Gpu, PoolingOfVolumes) {
+  const std::vector<std::pair<IntList, MaxPoolOptions>> windows{
+      {{2}, {.stride = 2}},
+      {{3}, {.stride = 1, .padding = 1}},
+      {{2, 3, 1}, {.stride = {2, 1, 3}, .padding = {1, 1, 0}}},
+      {{3}, {.stride = 2, .padding = 1, .dilation = {1, 2, 3}}},
+      {{7}, {.stride = 3, .padding = 3}}};
+  const Tensor x = randn({2, 3, 9, 11, 13});
+  for (const auto& [kernel, most] : windows) {
+    compare("max_pool3d", {x}, with_gradients([&](const Tensors& t) { return max_pool3d(t[0], kernel, most); }));
+    if (!most.dilation.empty()) continue;
+    for (bool padded : {false, true}) {
+      const AvgPoolOptions average{.stride = most.stride, .padding = most.padding, .count_include_pad = padded};
+      compare("avg_pool3d", {x}, with_gradients([&](const Tensors& t) { return avg_pool3d(t[0], kernel, average); }));
+    }
+  }
+  for (const auto& pool : {adaptive_max_pool3d, adaptive_avg_pool3d}) {
+    compare("adaptive", {x}, with_gradients([&](const Tensors& t) { return pool(t[0], {4, 11, 5}); }));
+  }
 }
 
 }  // namespace
