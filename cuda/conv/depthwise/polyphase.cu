@@ -148,6 +148,11 @@ PolyPlan poly_plan(const ConvProblem& p, const ConvConfig& config) {
   return best;
 }
 
+/// The same, kept where there is a box.
+auto kept_poly_plan(const ConvProblem& p, const ConvConfig& config) {
+  return kept_plan<poly_plan>(p, config, [](const PolyPlan& plan) { return plan.axes[2].tile != 0; });
+}
+
 PolyGeometry poly_geometry(const ConvProblem& p, const ConvConfig& config, const PolyPlan& plan) {
   const bool input = config.pass == ConvPass::BackwardInput;
   const auto axis = [&](std::size_t i) {
@@ -249,23 +254,23 @@ bool supports(const ConvProblem& p, const ConvConfig& config) {
   }
   if (reads * 4 > static_cast<double>(most_shared())) return false;
   if (std::max(p.input_positions(), p.output_positions() * p.out_channels_per_group()) >= kMost) return false;
-  const PolyPlan plan = poly_plan(p, config);
-  if (plan.axes[2].tile == 0) return false;
-  return p.batch * std::max(p.in_channels, p.out_channels) * plan.tiles() < kMost;
+  const auto plan = kept_poly_plan(p, config);
+  if (plan->axes[2].tile == 0) return false;
+  return p.batch * std::max(p.in_channels, p.out_channels) * plan->tiles() < kMost;
 }
 
 std::size_t workspace_bytes(const ConvProblem& p, const ConvConfig& config) {
   if (config.pass != ConvPass::BackwardWeight) return 0;
-  return partial_bytes(p, weight_shares(p, poly_plan(p, config)).splits);
+  return partial_bytes(p, weight_shares(p, *kept_poly_plan(p, config)).splits);
 }
 
 /// Seen on an H200: instructions decide, and part of the copies' time is not covered.
 double predict_ms(const ConvProblem& p, const ConvConfig& config) {
-  const PolyPlan plan = poly_plan(p, config);
+  const auto plan = kept_poly_plan(p, config);
   const int64_t channels = config.pass == ConvPass::BackwardInput ? p.in_channels : p.out_channels;
   const double launches = config.pass == ConvPass::BackwardWeight ? 2 : 1;
   return 2.5e-3 * launches + p.bytes(size_of(config.dtype)) / 6e9 +
-         static_cast<double>(p.batch * channels) * effort(plan, p, config.pass) * 5e-11;
+         static_cast<double>(p.batch * channels) * effort(*plan, p, config.pass) * 5e-11;
 }
 
 template <class T, int Rows>
@@ -324,10 +329,10 @@ void run_as(const ConvProblem& p, const ConvConfig& config, const PolyPlan& plan
 }
 
 void run(const ConvProblem& p, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
-  const PolyPlan plan = poly_plan(p, config);
+  const auto plan = kept_poly_plan(p, config);
   dispatch_floating("depthwise convolution", config.dtype, [&]<class T>(std::type_identity<T>) {
-    if (plan.rows == 1) return run_as<T, 1>(p, config, plan, operands, stream);
-    run_as<T, kPolyRows>(p, config, plan, operands, stream);
+    if (plan->rows == 1) return run_as<T, 1>(p, config, *plan, operands, stream);
+    run_as<T, kPolyRows>(p, config, *plan, operands, stream);
   });
 }
 
