@@ -35,13 +35,13 @@ bool finished(cudaError_t status, const char* what) {
 }
 
 void destroy_stream(int device, cudaStream_t stream) {
+  // Its handle may be given to a new stream, which must find nothing unfinished under it; until then other threads ask
+  // here whether it may be using a block that they free. Failures mean that the driver is gone already.
+  cudaStreamSynchronize(stream);
   {
     std::lock_guard lock(registry().mutex);
     std::erase(registry().streams[device], stream);
   }
-  // Its handle may be given to a new stream, which must find nothing unfinished under it. Failures mean that the driver
-  // is gone already.
-  cudaStreamSynchronize(stream);
   cudaStreamDestroy(stream);
 }
 

@@ -1,6 +1,7 @@
 // Devices, memory, streams and graphs.
 #include <halo/cuda/graph.h>
 
+#include <chrono>
 #include <thread>
 
 #include "tests/cuda/gpu_testing.h"
@@ -180,6 +181,28 @@ TEST_F(Gpu, AFreedBlockWaitsForOtherStreams) {
   x = Tensor();
   const Tensor reuse = full({kNumel}, 1, {.device = Device::cuda()});
   side.synchronize();
+  EXPECT_EQ(y.sum().item(), 3.0 * kNumel);
+  EXPECT_EQ(reuse.sum().item(), 1.0 * kNumel);
+}
+
+/// The same while another thread destroys the side stream, which waits for what is queued there.
+TEST_F(Gpu, AFreedBlockWaitsForAStreamThatEnds) {
+  constexpr int64_t kNumel = int64_t{1} << 26;
+  std::optional<Stream> side = Stream::create(Device::cuda());
+  Tensor x = full({kNumel}, 3, {.device = Device::cuda()});
+  const Tensor y = empty({kNumel}, {.device = Device::cuda()}), slow = randn({4096, 4096}, {.device = Device::cuda()});
+  side->wait(current_stream(Device::cuda()));
+  {
+    const StreamGuard guard(*side);
+    Tensor busy = slow;
+    for (int i = 0; i < 20; ++i) busy = matmul(busy, slow);
+    y.copy_(x);
+  }
+  std::thread end([&] { side.reset(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // it has begun; the products take ten times as long
+  x = Tensor();
+  const Tensor reuse = full({kNumel}, 1, {.device = Device::cuda()});
+  end.join();
   EXPECT_EQ(y.sum().item(), 3.0 * kNumel);
   EXPECT_EQ(reuse.sum().item(), 1.0 * kNumel);
 }
