@@ -217,8 +217,12 @@ TEST_F(ConvKernels, ApplyBiasAndActivation) {
         c.config.bias = true;
         c.config.activation = {kind, 0.2f};
         if (!algorithm.supports(problem, c.config)) return;
-        EXPECT_LE(relative_error(run<float>(algorithm, c), run<double>(find_algorithm("direct"), c)), 2e-6)
+        const Values got = run<float>(algorithm, c);
+        EXPECT_LE(relative_error(got, run<double>(find_algorithm("direct"), c)), 2e-6)
             << algorithm.name << ' ' << static_cast<int>(kind) << ' ' << problem.str();
+        if (kind != ActivationKind::Relu) return;
+        const auto is_negative = [](double value) { return std::signbit(value); };  // also -0
+        EXPECT_EQ(std::ranges::count_if(got, is_negative), 0) << algorithm.name << ' ' << problem.str();
       });
     }
   }

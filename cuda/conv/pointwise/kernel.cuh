@@ -206,7 +206,7 @@ __device__ __forceinline__ void make_results(const Plan& plan, const Arguments<T
 #pragma unroll
       for (int m = 0; m < F::kTiles; ++m) {
 #pragma unroll
-        for (int i = 0; i < 32; ++i) sum[m][i] = fmaxf(sum[m][i], plan.slope * sum[m][i]);
+        for (int i = 0; i < 32; ++i) sum[m][i] = fmaxf(sum[m][i], fmaf(plan.slope, sum[m][i], 0.0f));  // no -0
       }
     } else {
 #pragma unroll

@@ -156,7 +156,8 @@ __global__ void __launch_bounds__(Shape<T, ColumnTiles, Packs>::kThreads, 1)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
               float& sum = sums[m][n][i];
-              sum = plan.bends ? fmaxf(sum, plan.slope * sum) : device::call_activation(arguments.activation, sum);
+              sum = plan.bends ? fmaxf(sum, fmaf(plan.slope, sum, 0.0f))  // no -0
+                               : device::call_activation(arguments.activation, sum);
             }
           }
         }
