@@ -150,7 +150,9 @@ struct AverageTile {
     }
     __syncthreads();
     const int stride = p.height.stride;
-    const int groups = max(kThreads / (tile.planes * p.width.input), 1), cells = (t.cells + groups - 1) / groups;
+    // Groups of cells, none of them empty: windows behind the last would be read.
+    const int most = max(kThreads / (tile.planes * p.width.input), 1), cells = (t.cells + most - 1) / most;
+    const int groups = (t.cells + cells - 1) / cells;
     for (int unit = thread; unit < tile.planes * groups * p.width.input; unit += kThreads) {
       uint32_t column;
       const int of_all = static_cast<int>(t.by_columns.divide(static_cast<uint32_t>(unit), column));

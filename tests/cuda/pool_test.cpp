@@ -65,11 +65,15 @@ TEST_F(Gpu, PoolingOfHalfTypes) {
 // Tiles in shared memory were once asked for that no GPU has.
 TEST_F(Gpu, PoolingAtUnusualSizes) {
   const AvgPoolOptions apart{.stride = {1, 7}}, dense{.stride = 1}, divided{.stride = 1, .divisor_override = 3};
-  const std::vector<std::tuple<Shape, IntList, AvgPoolOptions>> cases{{{1, 1, 40, 3001}, {32, 1}, dense},
-                                                                      {{2, 1, 67, 301}, {32, 1}, divided},
-                                                                      {{1, 2, 3, 2503}, {1, 5}, apart},
-                                                                      {{1, 1, 2503, 3}, {9, 2}, dense},
-                                                                      {{3, 1, 31, 29}, {31, 29}, dense}};
+  const std::vector<std::tuple<Shape, IntList, AvgPoolOptions>> cases{
+      {{1, 1, 40, 3001}, {32, 1}, dense},
+      {{2, 1, 67, 301}, {32, 1}, divided},
+      {{1, 2, 3, 2503}, {1, 5}, apart},
+      {{1, 1, 2503, 3}, {9, 2}, dense},
+      {{3, 1, 31, 29}, {31, 29}, dense},
+      // Few cells in narrow rows: a block has threads for more.
+      {{1, 1, 5000, 1}, {278, 1}, {.stride = {278, 1}}},
+      {{2, 1, 3400, 2}, {100, 1}, {.stride = {100, 1}}}};
   for (const auto& [shape, kernel, options] : cases) {
     const Tensor x = randn(shape);
     compare("avg_pool2d", {x}, with_gradients([&](const Tensors& t) { return avg_pool2d(t[0], kernel, options); }));

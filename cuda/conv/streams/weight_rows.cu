@@ -61,7 +61,7 @@ __device__ __forceinline__ void stage_y(const WeightPlan& w, Ring ring, unsigned
     const Item item(p, index);
     const int heights = min(p.heights, p.height.result - item.h);
     const T* y = arguments.y + ((item.image * p.groups + group) * p.results + first_result) * p.depth.result * y_plane +
-                 item.d * y_plane + int64_t{item.h} * width;
+                 int64_t{item.d} * y_plane + int64_t{item.h} * width;
     for (int d = 0; d < item.depths; ++d, y += y_plane) {
       ring.wait_released();
       unsigned char* const slot = slots + ring.slot() * w.y_slot_bytes + kRowMargin * w.y_pitch;
