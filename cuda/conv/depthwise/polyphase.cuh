@@ -158,6 +158,22 @@ __device__ __forceinline__ int poly_offset(const PolyGeometry& g, int kd, int kh
   return static_cast<int>(phase) * g.box.slab + box_element(g.box, at);
 }
 
+/// One run of a channel's taps: along the height, at one tap of the other axes.
+struct PolyRunTaps {
+  int depth, width;
+  PolyTaps::Run height;
+  /// Tap t of the run.
+  __device__ __forceinline__ int tap(const PolyGeometry& g, int t) const {
+    return (depth * g.height.kernel + height.first + t * height.step) * g.width.kernel + width;
+  }
+};
+
+__device__ __forceinline__ PolyRunTaps poly_run(const PolyGeometry& g, int index) {
+  uint32_t width;
+  const auto row = static_cast<int>(g.width.by_kernel.divide(static_cast<uint32_t>(index), width));
+  return {row / g.height_taps.runs, static_cast<int>(width), g.height_taps.run(row % g.height_taps.runs)};
+}
+
 template <class T>
 struct PolyParams {
   PolyGeometry geometry;
@@ -209,15 +225,9 @@ __global__ void __launch_bounds__(kPolyThreads, 5) depthwise_polyphase(const __g
   load_box(g, tile, p.source + p.multiplier.divide(plane) * source_slice, box);
   const T* const weight = p.weight + int64_t{channel} * p.taps;
   for (int i = static_cast<int>(threadIdx.x); i < p.runs; i += static_cast<int>(blockDim.x)) {
-    uint32_t kw;
-    const auto row = static_cast<int>(g.width.by_kernel.divide(static_cast<uint32_t>(i), kw));
-    const int kd = row / g.height_taps.runs;
-    const auto run = g.height_taps.run(row % g.height_taps.runs);
-    runs[i].place = poly_offset(g, kd, run.first, static_cast<int>(kw)) * 4 + run.count;
-    for (int t = 0; t < run.count; ++t) {
-      const int tap = (kd * g.height.kernel + run.first + t * run.step) * g.width.kernel + static_cast<int>(kw);
-      runs[i].weight[t] = device::to_accumulator(weight[tap]);
-    }
+    const PolyRunTaps run = poly_run(g, i);
+    runs[i].place = poly_offset(g, run.depth, run.height.first, run.width) * 4 + run.height.count;
+    for (int t = 0; t < run.height.count; ++t) runs[i].weight[t] = device::to_accumulator(weight[run.tap(g, t)]);
   }
   const E bias = p.bias != nullptr ? device::to_accumulator(p.bias[channel]) : E(0);
   const int first_d = tile.depth * g.depth.tile, first_h = tile.height * g.height.tile;

@@ -55,12 +55,10 @@ __global__ void __launch_bounds__(kPolyMostGroups * 32, 2)
   int counts[kPolyWarpRuns];
 #pragma unroll
   for (int i = 0; i < kPolyWarpRuns; ++i) {
-    uint32_t kw;
     const bool exists = first_run + i < p.runs;
-    const auto row = static_cast<int>(g.width.by_kernel.divide(static_cast<uint32_t>(exists ? first_run + i : 0), kw));
-    const auto run = g.height_taps.run(row % g.height_taps.runs);
-    from[i] = box + poly_offset(g, row / g.height_taps.runs, run.first, static_cast<int>(kw));
-    counts[i] = exists ? run.count : 0;
+    const PolyRunTaps run = poly_run(g, exists ? first_run + i : 0);
+    from[i] = box + poly_offset(g, run.depth, run.height.first, run.width);
+    counts[i] = exists ? run.height.count : 0;
   }
   // What no copy fills must be finite: it is multiplied by a gradient of zero.
   for (int i = thread; i < p.gradient_elements + p.box_elements; i += threads) gradients[i] = 0;
@@ -110,16 +108,12 @@ __global__ void __launch_bounds__(kPolyMostGroups * 32, 2)
   for (int i = thread; i < p.groups * kPolyWarpRuns * kPolyRun; i += threads) {
     const int t = i % kPolyRun, index = static_cast<int>(set) * p.groups * kPolyWarpRuns + i / kPolyRun;
     if (index >= p.runs) continue;
-    uint32_t kw;
-    const auto row = static_cast<int>(g.width.by_kernel.divide(static_cast<uint32_t>(index), kw));
-    const auto run = g.height_taps.run(row % g.height_taps.runs);
-    if (t >= run.count) continue;
-    const int kd = row / g.height_taps.runs, kh = run.first + t * run.step;
-    const int tap = (kd * g.height.kernel + kh) * g.width.kernel + static_cast<int>(kw);
+    const PolyRunTaps run = poly_run(g, index);
+    if (t >= run.height.count) continue;
     double sum = 0;
     const int in_warp = i % (kPolyWarpRuns * kPolyRun), of_group = i / (kPolyWarpRuns * kPolyRun);
     for (int s = 0; s < shares; ++s) sum += warp_sums[s * p.groups + of_group][in_warp];
-    p.partials[(channel * p.taps + tap) * p.splits.divisor + split] = sum;
+    p.partials[(channel * p.taps + run.tap(g, t)) * p.splits.divisor + split] = sum;
   }
 }
 
