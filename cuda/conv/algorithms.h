@@ -23,10 +23,9 @@ extern const Algorithm kPhases;            ///< phases/phases.cu: input gradient
 extern const Algorithm kPhaseRows;         ///< phase_rows/phase_rows.cu: the same of stride 2 on Hopper, wide rows
 extern const Algorithm kStreams;           ///< streams/streams.cu: strided, few channels a group, on Hopper
 extern const Algorithm kStreamsWeight;     ///< streams/weight.cu: their weight gradients
-extern const Algorithm kStraight;   ///< straight/straight.cu: few channels, one group, straight from global memory
-extern const Algorithm kPointwise;  ///< pointwise/pointwise.cu: kernels of one tap at memory speed, on Hopper
-extern const Algorithm
-    kFewResults;  ///< few_results/few_results.cu: at most 3 channels out of many, kernels of 3 x 3, on Hopper
+extern const Algorithm kStraight;     ///< straight/straight.cu: few channels, one group, straight from global memory
+extern const Algorithm kPointwise;    ///< pointwise/pointwise.cu: kernels of one tap at memory speed, on Hopper
+extern const Algorithm kFewResults;   ///< few_results/few_results.cu: at most 3 channels out of many, 3 x 3, on Hopper
 extern const Algorithm kFewSources;   ///< few_sources/few_sources.cu: many channels out of at most 4
 extern const Algorithm kFewTaps;      ///< few_taps/few_taps.cu: transposed, results of few taps or none, on Hopper
 extern const Algorithm kFewTapsRows;  ///< few_taps/rows.cu: the same in 2-D, whose rows in part have none
