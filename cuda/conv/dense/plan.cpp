@@ -297,8 +297,7 @@ class Planner {
     for (const int64_t splits : split_choices(c, items, phases)) {
       if (splits > 1 && line > 0) continue;  // too few items, not too few rows: measured slower
       const double share = static_cast<double>(ceil_div(c.chunks, splits)) / static_cast<double>(c.chunks);
-      const double fill =
-          words * static_cast<double>(c.chunks) / fill_words_per_clock(c, box.has_value()) / kClocksPerMs;
+      const double fill = static_cast<double>(c.chunks) * fill_clocks(c, words, box.has_value()) / kClocksPerMs;
       const double lines =
           words / static_cast<double>(halo[2]) * static_cast<double>(halo[2] + 16);  // whole sectors and lines
       const double weight_words = steps * variant.columns * (task_.accurate ? 16 : 8);
@@ -328,13 +327,15 @@ class Planner {
     }
   }
 
-  double fill_words_per_clock(const DenseCandidate& c, bool boxed) const {
-    if (boxed) return kFillWordsPerClock[3];
+  /// Clocks until the halo of a chunk has arrived.
+  double fill_clocks(const DenseCandidate& c, double words, bool boxed) const {
+    if (boxed) return words / kFillWordsPerClock[3];
     const int64_t bytes = c.fill_words * task_.element;
-    // Single half numbers, through registers: latency, the more channels the less.
-    if (bytes == 2) return c.chunk_channels == 8 ? 1.2 : c.chunk_channels == 4 ? 0.6 : 0.4;
+    if (bytes == 2) {  // single half numbers, through registers: latency, the more channels the less
+      return c.chunk_channels == 8 ? 1500 + words / 1.6 : words / (c.chunk_channels == 4 ? 0.6 : 0.4);
+    }
     const double rate = kFillWordsPerClock[bytes == 16 ? 2 : bytes / 4 - 1] * 4 / task_.element;
-    return c.chunk_channels % 4 == 0 ? rate : std::min(rate, kFillWordsByPiece);
+    return words / (c.chunk_channels % 4 == 0 ? rate : std::min(rate, kFillWordsByPiece));
   }
 
   static double epilogue_ms(const DenseCandidate& c, const std::array<int64_t, 3>& tile, int64_t phases) {

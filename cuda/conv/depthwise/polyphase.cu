@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kMost = int64_t{1} << 30;
 constexpr int64_t kMostSlots = 512;          // of a tile
 constexpr int64_t kUsualShared = 54 * 1024;  // bytes of a block: leaves room for four
+constexpr int64_t kMultiprocessors = 132;
 constexpr int64_t kReserved = 8 * 1024;      // of what a block can have: totals, and the device's own
 
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
@@ -95,13 +96,15 @@ void measure(PolyPlan& plan, const ConvProblem& p, const ConvConfig& config, int
 }
 
 /// Instructions of all tiles of a plane, about: of copies, of products and for each tile. Lanes of different rows read
-/// the same banks.
+/// the same banks; a row alone shares no reads.
 double effort(const PolyPlan& plan, const ConvProblem& p, ConvPass pass) {
   const auto rows = static_cast<double>(plan.planes * plan.lengths[0] * plan.lengths[1]);
   const double copies = rows * (400 + 7 * static_cast<double>(plan.lengths[2]));
   const auto results = static_cast<double>(divide_up(plan.slots, 32) * 32 * plan.rows);
   const double conflicts = 1 + 0.2 * static_cast<double>(31 / plan.axes[2].tile);
-  const double products = 2.2 * conflicts * static_cast<double>(plan.planes * p.taps());
+  const bool alone = plan.rows == 1, weight = pass == ConvPass::BackwardWeight;
+  const double product = weight ? (alone ? 24 : 4) : (alone ? 8 : 2.2);
+  const double products = product * conflicts * static_cast<double>(plan.planes * p.taps());
   const double stores =
       pass == ConvPass::BackwardInput ? 20.0 * static_cast<double>(p.stride[0] * p.stride[1] * p.stride[2]) : 8;
   return static_cast<double>(plan.tiles()) * (copies + results * (products + stores) + 90e3);
@@ -229,7 +232,7 @@ struct WeightShares {
 };
 
 WeightShares weight_shares(const ConvProblem& p, const PolyPlan& plan) {
-  constexpr int64_t kBlocksWanted = int64_t{132} * 16;
+  constexpr int64_t kBlocksWanted = kMultiprocessors * 16;
   WeightShares s{};
   const int64_t groups = divide_up(poly_runs(p), kPolyWarpRuns);
   s.sets = divide_up(groups, kPolyMostGroups);
@@ -264,13 +267,18 @@ std::size_t workspace_bytes(const ConvProblem& p, const ConvConfig& config) {
   return partial_bytes(p, weight_shares(p, *kept_poly_plan(p, config)).splits);
 }
 
-/// Seen on an H200: instructions decide, and part of the copies' time is not covered.
+/// Seen on an H200: instructions decide, and part of the copies' time is not covered. Where runs take most of the shared
+/// memory a multiprocessor has few warps, and these wait for one product after the other.
 double predict_ms(const ConvProblem& p, const ConvConfig& config) {
   const auto plan = kept_poly_plan(p, config);
-  const int64_t channels = config.pass == ConvPass::BackwardInput ? p.in_channels : p.out_channels;
+  const int64_t planes = p.batch * (config.pass == ConvPass::BackwardInput ? p.in_channels : p.out_channels);
   const double launches = config.pass == ConvPass::BackwardWeight ? 2 : 1;
-  return 2.5e-3 * launches + p.bytes(size_of(config.dtype)) / 6e9 +
-         static_cast<double>(p.batch * channels) * effort(*plan, p, config.pass) * 5e-11;
+  const int64_t resident = std::max<int64_t>(1, most_shared() / (plan->shared + 1024));
+  const int64_t rounds = divide_up(planes * plan->tiles(), kMultiprocessors * resident);
+  const auto one_after_another = static_cast<double>(plan->planes * poly_runs(p) * divide_up(plan->slots, kPolyThreads));
+  const double waits = static_cast<double>(rounds) * one_after_another * 1.5e-5;
+  const double works = static_cast<double>(planes) * effort(*plan, p, config.pass) * 5e-11;
+  return 2.5e-3 * launches + p.bytes(size_of(config.dtype)) / 6e9 + std::max(waits, works);
 }
 
 template <class T, int Rows>
