@@ -16,9 +16,9 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 25> kAlgorithms{
+constexpr std::array<const Algorithm*, 26> kAlgorithms{
     &kDense,       &kDenseSmall,       &kSpread,        &kDenseWeight,      &kPortable,
-    &kDepthwise,   &kDepthwiseHalf,    &kDepthwiseRows, &kDepthwiseColumns, &kDepthwisePolyphase,
+    &kDepthwise,   &kDepthwiseHalf,    &kDepthwiseRows, &kDepthwiseColumns, &kDepthwisePolyphase, &kDepthwiseWindows,
     &kSmallGroups, &kSmallGroupsMarch, &kPhases,        &kPhaseRows,        &kStraight,
     &kStreams,     &kStreamsWeight,    &kPointwise,     &kFewResults,       &kFewSources,
     &kFewTaps,     &kFewTapsRows,      &kOnePhase,      &kWidened,          &kDirect,
