@@ -17,11 +17,32 @@ namespace halo::cuda::conv {
 namespace {
 
 constexpr std::array<const Algorithm*, 26> kAlgorithms{
-    &kDense,       &kDenseSmall,       &kSpread,        &kDenseWeight,      &kPortable,
-    &kDepthwise,   &kDepthwiseHalf,    &kDepthwiseRows, &kDepthwiseColumns, &kDepthwisePolyphase, &kDepthwiseWindows,
-    &kSmallGroups, &kSmallGroupsMarch, &kPhases,        &kPhaseRows,        &kStraight,
-    &kStreams,     &kStreamsWeight,    &kPointwise,     &kFewResults,       &kFewSources,
-    &kFewTaps,     &kFewTapsRows,      &kOnePhase,      &kWidened,          &kDirect,
+    &kDense,
+    &kDenseSmall,
+    &kSpread,
+    &kDenseWeight,
+    &kPortable,
+    &kDepthwise,
+    &kDepthwiseHalf,
+    &kDepthwiseRows,
+    &kDepthwiseColumns,
+    &kDepthwisePolyphase,
+    &kDepthwiseWindows,
+    &kSmallGroups,
+    &kSmallGroupsMarch,
+    &kPhases,
+    &kPhaseRows,
+    &kStraight,
+    &kStreams,
+    &kStreamsWeight,
+    &kPointwise,
+    &kFewResults,
+    &kFewSources,
+    &kFewTaps,
+    &kFewTapsRows,
+    &kOnePhase,
+    &kWidened,
+    &kDirect,
 };
 
 /// Measured choices by device, and who wants to know what is asked for. Most programs have neither.

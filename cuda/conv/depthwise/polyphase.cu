@@ -21,7 +21,7 @@ constexpr int64_t kMost = int64_t{1} << 30;
 constexpr int64_t kMostSlots = 512;          // of a tile
 constexpr int64_t kUsualShared = 54 * 1024;  // bytes of a block: leaves room for four
 constexpr int64_t kMultiprocessors = 132;
-constexpr int64_t kReserved = 8 * 1024;      // of what a block can have: totals, and the device's own
+constexpr int64_t kReserved = 8 * 1024;  // of what a block can have: totals, and the device's own
 
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 FastDivide divider(int64_t by) { return FastDivide(static_cast<uint32_t>(by)); }
@@ -267,15 +267,16 @@ std::size_t workspace_bytes(const ConvProblem& p, const ConvConfig& config) {
   return partial_bytes(p, weight_shares(p, *kept_poly_plan(p, config)).splits);
 }
 
-/// Seen on an H200: instructions decide, and part of the copies' time is not covered. Where runs take most of the shared
-/// memory a multiprocessor has few warps, and these wait for one product after the other.
+/// Seen on an H200: instructions decide, and part of the copies' time is not covered. Where runs take most of the
+/// shared memory a multiprocessor has few warps, and these wait for one product after the other.
 double predict_ms(const ConvProblem& p, const ConvConfig& config) {
   const auto plan = kept_poly_plan(p, config);
   const int64_t planes = p.batch * (config.pass == ConvPass::BackwardInput ? p.in_channels : p.out_channels);
   const double launches = config.pass == ConvPass::BackwardWeight ? 2 : 1;
   const int64_t resident = std::max<int64_t>(1, most_shared() / (plan->shared + 1024));
   const int64_t rounds = divide_up(planes * plan->tiles(), kMultiprocessors * resident);
-  const auto one_after_another = static_cast<double>(plan->planes * poly_runs(p) * divide_up(plan->slots, kPolyThreads));
+  const auto one_after_another =
+      static_cast<double>(plan->planes * poly_runs(p) * divide_up(plan->slots, kPolyThreads));
   const double waits = static_cast<double>(rounds) * one_after_another * 1.5e-5;
   const double works = static_cast<double>(planes) * effort(*plan, p, config.pass) * 5e-11;
   return 2.5e-3 * launches + p.bytes(size_of(config.dtype)) / 6e9 + std::max(waits, works);

@@ -51,10 +51,10 @@ void measure(WindowsPlan& plan, const ConvProblem& p, const ConvConfig& config, 
   const int64_t element = config.dtype == DType::Float64 ? 8 : 4, tap_rows = p.kernel[0] * p.kernel[1];
   plan.weight_row = divide_up(p.kernel[2], 4) * 4;
   plan.weight_pitch = odd_quads(tap_rows * plan.weight_row);
-  int64_t inside = plan.planes;
+  int64_t inside = plan.planes;  // lines of the source
   for (std::size_t i = 0; i < 3; ++i) {
     plan.extent[i] = i == 2 ? plan.tile[2] + plan.weight_row : plan.tile[i] + (p.kernel[i] - 1) * p.dilation[i];
-    inside *= std::min(plan.extent[i], form.source[i]);
+    if (i < 2) inside *= std::min(plan.extent[i], form.source[i]);
   }
   plan.pitch = odd_quads(plan.extent[2]);
   const int64_t box_lines = plan.planes * plan.extent[0] * plan.extent[1];
@@ -64,12 +64,18 @@ void measure(WindowsPlan& plan, const ConvProblem& p, const ConvConfig& config, 
   plan.threads = divide_up(slots, 32) * 32;
   plan.blocks = divide_up(form.planes, plan.planes);
   for (std::size_t i = 0; i < 3; ++i) plan.blocks *= divide_up(form.result[i], plan.tile[i]);
-  // Instructions of a block's threads, about.
+  // Instructions of a block's threads, about: those of copies by line and by piece of a line.
   const double conflicts = plan.lines() >= 8 ? 1 : 2;
   const auto taps = static_cast<double>(tap_rows * (plan.weight_row * (kWindow + conflicts) + 20));
-  const auto copies = static_cast<double>(16 * inside + box_lines * plan.pitch + 3 * plan.planes * plan.weight_pitch +
-                                          14 * plan.lines() * plan.tile[2]);
-  const double work = static_cast<double>(plan.threads) * (taps + 120) + copies + 2000;
+  const auto copies_of = [](int64_t lines, int64_t columns) {
+    int64_t lanes = 1;
+    while (lanes < std::min<int64_t>(columns, 32)) lanes *= 2;
+    return lines * lanes * (50 + 8 * divide_up(columns, lanes));
+  };
+  const int64_t columns = std::min(plan.extent[2], form.source[2]);
+  const auto copies = static_cast<double>(copies_of(inside, columns) + copies_of(plan.lines(), plan.tile[2]) +
+                                          box_lines * plan.pitch + 8 * plan.planes * plan.weight_pitch);
+  const double work = 0.95 * static_cast<double>(plan.threads) * (taps + 150) + copies + 3000;
   const int64_t resident = std::clamp<int64_t>(std::min(220 * 1024 / (plan.shared + 1024), 1280 / plan.threads), 1, 16);
   const auto rounds = static_cast<double>(divide_up(plan.blocks, 132 * resident) * 132 * resident);
   const double few = plan.blocks < 132 * resident ? 0.5 : 0.0;  // a multiprocessor with few warps is slower
@@ -122,7 +128,15 @@ bool supports(const ConvProblem& p, const ConvConfig& config) {
 
 double predict_ms(const ConvProblem& p, const ConvConfig& config) { return kept_plan<windows_plan>(p, config)->ms; }
 
-WindowsGeometry windows_geometry(const ConvProblem& p, const WindowsPlan& plan, const WindowsForm& form) {
+/// Results that rows of `width` elements take at once.
+int store_of(int64_t width, const ConvConfig& config) {
+  int64_t most = config.alignment / static_cast<int64_t>(size_of(config.dtype));
+  while (most > 1 && width % most != 0) most /= 2;
+  return to_int(std::max<int64_t>(most, 1));
+}
+
+WindowsGeometry windows_geometry(const ConvProblem& p, const ConvConfig& config, const WindowsPlan& plan,
+                                 const WindowsForm& form) {
   const auto axis = [&](std::size_t i) {
     WindowAxis a{};
     a.source = to_int(form.source[i]);
@@ -134,7 +148,7 @@ WindowsGeometry windows_geometry(const ConvProblem& p, const WindowsPlan& plan, 
     a.extent = to_int(plan.extent[i]);
     a.inside = to_int(std::min(plan.extent[i], form.source[i]));
     a.tiles = divider(divide_up(form.result[i], plan.tile[i]));
-    a.by_tile = divider(i == 2 ? std::min(plan.tile[i], form.result[i]) : plan.tile[i]);
+    a.by_tile = divider(plan.tile[i]);
     a.by_inside = divider(a.inside);
     return a;
   };
@@ -146,7 +160,12 @@ WindowsGeometry windows_geometry(const ConvProblem& p, const WindowsPlan& plan, 
   g.pitch = to_int(plan.pitch);
   g.weight_row = to_int(plan.weight_row);
   g.weight_pitch = to_int(plan.weight_pitch);
+  while (g.line_lanes_log < 5 && 1 << g.line_lanes_log < g.width.inside) ++g.line_lanes_log;
+  g.store = store_of(form.result[2], config);
+  g.staged = form.result[2] > 2 * kWindow;
   g.by_lines = divider(plan.lines());
+  g.by_tap_rows = divider(p.kernel[0] * p.kernel[1]);
+  g.by_weight_row = divider(plan.weight_row);
   g.channels = divider(p.out_channels);
   g.multiplier = divider(p.out_channels_per_group());
   g.plane_count = form.planes;
@@ -169,7 +188,7 @@ void run_as(const ConvProblem& p, const ConvConfig& config, const Operands& oper
   const bool input = config.pass == ConvPass::BackwardInput;
   const auto* const source = static_cast<const T*>(input ? operands.y : operands.x);
   const auto* const weight = static_cast<const T*>(operands.w);
-  WindowsParams<T> params(windows_geometry(p, *plan, {p, config.pass}), {Sizes(p), source, weight, !input});
+  WindowsParams<T> params(windows_geometry(p, config, *plan, {p, config.pass}), {Sizes(p), source, weight, !input});
   params.flip = input;
   params.source = source;
   params.weight = weight;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "../../device/activation.cuh"
+#include "../../device/async_copy.cuh"
 #include "../../device/fast_divide.h"
 #include "../plain_sum.cuh"
 
@@ -28,13 +29,19 @@ struct WindowAxis {
 
 struct WindowsGeometry {
   WindowAxis depth, height, width;
-  int planes;                          ///< of a block
-  int pitch, weight_row, weight_pitch; /// elements: of lines, of the weights' rows and planes
-  FastDivide by_lines;                 ///< lines of results of a block
-  FastDivide channels, multiplier;     ///< of the result; results of a source channel
-  int64_t plane_count;                 ///< of the result
+  int planes;                           ///< of a block
+  int pitch, weight_row, weight_pitch;  ///< elements: of lines, of the weights' rows and planes
+  int line_lanes_log;                   ///< of how many threads copy a line
+  int store;                            ///< results that a thread stores at once
+  bool staged;                          ///< results leave by way of the box, line by line, since their rows are long
+  FastDivide by_lines;                  ///< lines of results of a block
+  FastDivide by_tap_rows, by_weight_row;
+  FastDivide channels, multiplier;  ///< of the result; results of a source channel
+  int64_t plane_count;              ///< of the result
 
   __host__ __device__ int lines() const { return planes * depth.tile * height.tile; }
+  __device__ int result_pitch() const { return width.tile + 4; }  ///< in the box; an odd number of quads
+  __device__ int64_t result_plane() const { return int64_t{depth.result} * height.result * width.result; }
 };
 
 template <class T>
@@ -107,48 +114,80 @@ __device__ __forceinline__ WindowsTile windows_tile(const WindowsGeometry& g) {
           static_cast<int>(w) * g.width.tile};
 }
 
-/// The box, zeros and all. Ends before a barrier.
+/// The box, zeros and all. Whole after copy_async_wait_all and a barrier.
 template <class T>
 __device__ __forceinline__ void load_windows(const WindowsParams<T>& p, const WindowsTile& tile,
                                              device::Accumulator<T>* box) {
   using E = device::Accumulator<T>;
-  constexpr int kBatch = 4;
   const WindowsGeometry& g = p.geometry;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int box_lines = g.planes * g.depth.extent * g.height.extent;
-  for (int i = thread; i < box_lines * g.pitch / 4; i += threads) reinterpret_cast<WindowQuad<E>*>(box)[i] = {};
+  const int quads = g.planes * g.depth.extent * g.height.extent * (g.pitch / 4);
+  for (int i = thread; i < quads; i += threads) reinterpret_cast<WindowQuad<E>*>(box)[i] = {};
   __syncthreads();
   const int first_d = tile.depth - g.depth.padding, first_h = tile.row - g.height.padding,
             first_w = tile.column - g.width.padding;
   const int from_d = max(first_d, 0), from_h = max(first_h, 0), from_w = max(first_w, 0);
-  const int to_d = min(first_d + g.depth.extent, g.depth.source), to_h = min(first_h + g.height.extent, g.height.source),
-            to_w = min(first_w + g.width.extent, g.width.source);
+  const int to_d = min(first_d + g.depth.extent, g.depth.source),
+            to_h = min(first_h + g.height.extent, g.height.source);
+  const int across = min(first_w + g.width.extent, g.width.source) - from_w;
   const int planes = static_cast<int>(min(int64_t{g.planes}, g.plane_count - tile.plane));
-  const int count = planes * g.depth.inside * g.height.inside * g.width.inside;
-  for (int first = thread; first < count; first += kBatch * threads) {
-    E values[kBatch];
-    int places[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      places[b] = -1;
-      const int i = first + b * threads;
-      if (i >= count) continue;
-      uint32_t d, h, w;
-      const uint32_t line = g.width.by_inside.divide(static_cast<uint32_t>(i), w);
-      const uint32_t plane = g.depth.by_inside.divide(g.height.by_inside.divide(line, h), d);
-      const int at_d = from_d + static_cast<int>(d), at_h = from_h + static_cast<int>(h),
-                at_w = from_w + static_cast<int>(w);
-      if (at_d >= to_d || at_h >= to_h || at_w >= to_w) continue;
-      int64_t slice = tile.plane + plane;
-      if (g.multiplier.divisor > 1) slice = g.multiplier.divide(static_cast<uint32_t>(slice));
-      const int64_t source_line = (slice * g.depth.source + at_d) * g.height.source + at_h;
-      values[b] = device::to_accumulator(p.source[source_line * g.width.source + at_w]);
-      places[b] = ((static_cast<int>(plane) * g.depth.extent + at_d - first_d) * g.height.extent + at_h - first_h) *
-                      g.pitch + at_w - first_w;
+  const int lines = planes * g.depth.inside * g.height.inside;
+  const int lanes = 1 << g.line_lanes_log, lane = thread & (lanes - 1);
+  // Where a line begins in the tensor, or null, and in the box.
+  const auto line_of = [&](int line, E*& to) -> const T* {
+    uint32_t d, h;
+    const uint32_t plane = g.depth.by_inside.divide(g.height.by_inside.divide(static_cast<uint32_t>(line), h), d);
+    const int at_d = from_d + static_cast<int>(d), at_h = from_h + static_cast<int>(h);
+    const int of_box = (static_cast<int>(plane) * g.depth.extent + at_d - first_d) * g.height.extent + at_h - first_h;
+    to = box + of_box * g.pitch + from_w - first_w;
+    if (line >= lines || at_d >= to_d || at_h >= to_h) return nullptr;
+    const auto slice = static_cast<uint32_t>(tile.plane + plane);
+    const int64_t source = g.multiplier.divisor > 1 ? g.multiplier.divide(slice) : slice;
+    return p.source + ((source * g.depth.source + at_d) * g.height.source + at_h) * g.width.source + from_w;
+  };
+  const int step = threads >> g.line_lanes_log;
+  if constexpr (sizeof(T) == sizeof(E)) {
+    for (int line = thread >> g.line_lanes_log; line < lines; line += step) {
+      E* to;
+      const T* const from = line_of(line, to);
+      const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+      for (int c = lane; from != nullptr && c < across; c += lanes) {
+        device::copy_async<sizeof(T)>(shared + static_cast<uint32_t>(c) * sizeof(T), from + c, sizeof(T));
+      }
     }
+  } else {  // several loads at once: of short lines of several, of a long line
+    constexpr int kLines = 4, kPieces = 8;
+    if (across <= lanes) {
+      for (int line = thread >> g.line_lanes_log; line < lines; line += kLines * step) {
+        T values[kLines];
+        E* to[kLines];
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      if (places[b] >= 0) box[places[b]] = values[b];
+        for (int i = 0; i < kLines; ++i) {
+          const T* const from = line_of(line + i * step, to[i]);
+          if (from == nullptr || lane >= across) to[i] = nullptr;
+          if (to[i] != nullptr) values[i] = from[lane];
+        }
+#pragma unroll
+        for (int i = 0; i < kLines; ++i) {
+          if (to[i] != nullptr) to[i][lane] = device::to_accumulator(values[i]);
+        }
+      }
+      return;
+    }
+    for (int line = thread >> g.line_lanes_log; line < lines; line += step) {
+      E* to;
+      const T* const from = line_of(line, to);
+      for (int c = lane; from != nullptr && c < across; c += kPieces * lanes) {
+        T values[kPieces];
+#pragma unroll
+        for (int i = 0; i < kPieces; ++i) {
+          if (c + i * lanes < across) values[i] = from[c + i * lanes];
+        }
+#pragma unroll
+        for (int i = 0; i < kPieces; ++i) {
+          if (c + i * lanes < across) to[c + i * lanes] = device::to_accumulator(values[i]);
+        }
+      }
     }
   }
 }
@@ -159,27 +198,64 @@ __device__ __forceinline__ void load_window_weights(const WindowsParams<T>& p, c
                                                     device::Accumulator<T>* weights) {
   const WindowsGeometry& g = p.geometry;
   const int rows = g.depth.kernel * g.height.kernel, taps = rows * g.width.kernel;
-  const int lanes = static_cast<int>(threadIdx.x) % 32, warps = static_cast<int>(blockDim.x) / 32;
-  for (int i = static_cast<int>(threadIdx.x) / 32; i < g.planes * rows; i += warps) {
-    const int plane = i / rows, row = i % rows;
-    uint32_t channel;
+  for (int i = static_cast<int>(threadIdx.x); i < g.planes * rows * g.weight_row; i += static_cast<int>(blockDim.x)) {
+    uint32_t k, row, channel;
+    const uint32_t plane = g.by_tap_rows.divide(g.by_weight_row.divide(static_cast<uint32_t>(i), k), row);
+    const auto column = static_cast<int>(k), tap = static_cast<int>(row) * g.width.kernel + column;
     g.channels.divide(static_cast<uint32_t>(min(tile.plane + plane, g.plane_count - 1)), channel);
-    const T* const from = p.weight + int64_t{channel} * taps;
-    for (int k = lanes; k < g.weight_row; k += 32) {
-      const int tap = row * g.width.kernel + k;
-      weights[plane * g.weight_pitch + row * g.weight_row + k] =
-          k < g.width.kernel ? device::to_accumulator(from[p.flip ? taps - 1 - tap : tap]) : device::Accumulator<T>(0);
-    }
+    weights[static_cast<int>(plane) * g.weight_pitch + static_cast<int>(row) * g.weight_row + column] =
+        column < g.width.kernel
+            ? device::to_accumulator(p.weight[int64_t{channel} * taps + (p.flip ? taps - 1 - tap : tap)])
+            : device::Accumulator<T>(0);
   }
 }
 
-/// One result as a plain sum: padding, which is multiplied as zeros, makes NaN of infinite weights.
-template <class T>
-__device__ __noinline__ device::Accumulator<T> plain_window(const WindowsParams<T>& p, int64_t plane, int64_t flat) {
+/// Stores those of a thread's results that exist, `N` at once; `exist` is a multiple of N.
+template <int N, class T, class E>
+__device__ __forceinline__ void store_window(T* to, const E (&sums)[kWindow], int exist) {
+  struct alignas(N * sizeof(T)) Piece {
+    T at[N];
+  };
+#pragma unroll
+  for (int r = 0; r < kWindow; r += N) {
+    if (r >= exist) return;
+    Piece piece;
+#pragma unroll
+    for (int i = 0; i < N; ++i) piece.at[i] = device::from_accumulator<T>(sums[r + i]);
+    *reinterpret_cast<Piece*>(to + r) = piece;
+  }
+}
+
+/// A thread's results as plain sums: padding, which is multiplied as zeros, makes NaN of infinite weights.
+template <class T, class To>
+__device__ __noinline__ void repair_window(const WindowsParams<T>& p, To* to, int64_t plane, int64_t flat, int exist) {
   uint32_t channel;
   const uint32_t image = p.geometry.channels.divide(static_cast<uint32_t>(plane), channel);
-  const auto sum = p.plain.at(image, channel, flat);
-  return p.bias != nullptr ? sum + device::to_accumulator(p.bias[channel]) : sum;
+  for (int r = 0; r < exist; ++r) {
+    auto sum = p.plain.at(image, channel, flat + r);
+    if (p.bias != nullptr) sum += device::to_accumulator(p.bias[channel]);
+    to[r] = device::from_accumulator<To>(sum);
+  }
+}
+
+/// The results that lie in the box, line by line.
+template <class T>
+__device__ __forceinline__ void store_lines(const WindowsParams<T>& p, const WindowsTile& tile,
+                                            const device::Accumulator<T>* box) {
+  const WindowsGeometry& g = p.geometry;
+  const int thread = static_cast<int>(threadIdx.x), lanes = 1 << g.line_lanes_log;
+  const int columns = min(g.width.tile, g.width.result - tile.column);
+  for (int line = thread >> g.line_lanes_log; line < g.lines(); line += static_cast<int>(blockDim.x) / lanes) {
+    uint32_t row, depth;
+    const uint32_t of_tile = g.depth.by_tile.divide(g.height.by_tile.divide(static_cast<uint32_t>(line), row), depth);
+    const int64_t plane = tile.plane + of_tile;
+    const int d = tile.depth + static_cast<int>(depth), h = tile.row + static_cast<int>(row);
+    if (plane >= g.plane_count || d >= g.depth.result || h >= g.height.result) continue;
+    T* const to =
+        p.result + plane * g.result_plane() + (int64_t{d} * g.height.result + h) * g.width.result + tile.column;
+    const auto* const from = box + line * g.result_pitch();
+    for (int c = thread & (lanes - 1); c < columns; c += lanes) to[c] = device::from_accumulator<T>(from[c]);
+  }
 }
 
 template <class T, int LastTaps>
@@ -192,64 +268,66 @@ __global__ void __launch_bounds__(kWindowThreads, 4) depthwise_windows(const __g
   const WindowsTile tile = windows_tile(g);
   load_windows(p, tile, box);
   load_window_weights(p, tile, weights);
+  device::copy_async_wait_all();
   __syncthreads();
-  uint32_t line, row, depth;
+  uint32_t line, row, depth, channel;
   const uint32_t group = g.by_lines.divide(threadIdx.x, line);
   const uint32_t plane = g.depth.by_tile.divide(g.height.by_tile.divide(line, row), depth);
-  const int column = static_cast<int>(group) * kWindow;
+  const int column = static_cast<int>(group) * kWindow, exist = min(kWindow, g.width.result - tile.column - column);
   const int64_t slice = tile.plane + plane;
   const int d = tile.depth + static_cast<int>(depth), h = tile.row + static_cast<int>(row);
-  const bool mine = column < g.width.tile && slice < g.plane_count && d < g.depth.result && h < g.height.result &&
-                    tile.column + column < g.width.result;
-  E sums[kWindow];
+  const bool mine =
+      column < g.width.tile && slice < g.plane_count && d < g.depth.result && h < g.height.result && exist > 0;
+  E sums[kWindow] = {};
   if (mine) {
-    uint32_t channel;
     g.channels.divide(static_cast<uint32_t>(slice), channel);
     const E bias = p.bias != nullptr ? device::to_accumulator(p.bias[channel]) : E(0);
 #pragma unroll
     for (int r = 0; r < kWindow; ++r) sums[r] = bias;
-    const int first = ((static_cast<int>(plane) * g.depth.extent + static_cast<int>(depth)) * g.height.extent +
-                       static_cast<int>(row)) * g.pitch + column;
+    const int box_line =
+        (static_cast<int>(plane) * g.depth.extent + static_cast<int>(depth)) * g.height.extent + static_cast<int>(row);
     const E* of_row = weights + static_cast<int>(plane) * g.weight_pitch;
     for (int kd = 0; kd < g.depth.kernel; ++kd) {
       for (int kh = 0; kh < g.height.kernel; ++kh) {
         const int lines = kd * g.depth.dilation * g.height.extent + kh * g.height.dilation;
-        add_row<LastTaps>(box + first + lines * g.pitch, of_row, g.weight_row / 4, sums);
+        add_row<LastTaps>(box + (box_line + lines) * g.pitch + column, of_row, g.weight_row / 4, sums);
         of_row += g.weight_row;
       }
     }
   }
-  // Results leave by way of the box, whole rows at once.
-  __syncthreads();
-  const int pitch = g.width.tile + 4;
-  if (mine) {
+  bool finite = true;
 #pragma unroll
-    for (int r = 0; r < kWindow; r += 4) {
-      WindowQuad<E> quad;
+  for (int r = 0; r < kWindow; ++r) finite = finite && isfinite(sums[r]);
+  const int64_t flat = (int64_t{d} * g.height.result + h) * g.width.result + tile.column + column;
+  const bool activate = p.activation.kind != ActivationKind::None, by_shared = g.staged || activate;
+  E* const own = box + static_cast<int>(line) * g.result_pitch() + column;
+  if (by_shared) {
+    __syncthreads();
+    if (mine) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) quad.at[i] = sums[r + i];
-      *reinterpret_cast<WindowQuad<E>*>(box + static_cast<int>(line) * pitch + column + r) = quad;
+      for (int r = 0; r < kWindow; ++r) own[r] = sums[r];
+      if (!finite) repair_window(p, own, slice, flat, exist);
+#pragma unroll 1
+      for (int r = 0; activate && r < kWindow; ++r) own[r] = device::call_activation(p.activation, own[r]);
     }
   }
-  __syncthreads();
-  const int columns = min(g.width.tile, g.width.result);
-  const FastDivide& by_columns = g.width.by_tile;
-  for (int i = static_cast<int>(threadIdx.x); i < g.lines() * columns; i += static_cast<int>(blockDim.x)) {
-    uint32_t w, at_row, at_depth;
-    const uint32_t at_line = by_columns.divide(static_cast<uint32_t>(i), w);
-    const uint32_t of_plane = g.depth.by_tile.divide(g.height.by_tile.divide(at_line, at_row), at_depth);
-    const int64_t to_plane = tile.plane + of_plane;
-    const int to_d = tile.depth + static_cast<int>(at_depth), to_h = tile.row + static_cast<int>(at_row),
-              to_w = tile.column + static_cast<int>(w);
-    if (to_plane >= g.plane_count || to_d >= g.depth.result || to_h >= g.height.result || to_w >= g.width.result)
-      continue;
-    const int64_t flat = (int64_t{to_d} * g.height.result + to_h) * g.width.result + to_w;
-    const int64_t plane_size = int64_t{g.depth.result} * g.height.result * g.width.result;
-    E value = box[static_cast<int>(at_line) * pitch + static_cast<int>(w)];
-    if (!isfinite(value)) value = plain_window(p, to_plane, flat);
-    if (p.activation.kind != ActivationKind::None) value = device::call_activation(p.activation, value);
-    p.result[to_plane * plane_size + flat] = device::from_accumulator<T>(value);
+  if (g.staged) {
+    __syncthreads();
+    return store_lines(p, tile, box);
   }
+  if (!mine) return;
+  T* const to = p.result + slice * g.result_plane() + flat;
+  if (by_shared) {
+#pragma unroll
+    for (int r = 0; r < kWindow; ++r) sums[r] = own[r];
+  }
+  switch (g.store) {
+    case 8: store_window<16 / sizeof(T)>(to, sums, exist); break;  // half types alone have so many in 16 bytes
+    case 4: store_window<sizeof(T) == 8 ? 2 : 4>(to, sums, exist); break;
+    case 2: store_window<2>(to, sums, exist); break;
+    default: store_window<1>(to, sums, exist);
+  }
+  if (!finite && !by_shared) repair_window(p, to, slice, flat, exist);
 }
 
 }  // namespace halo::cuda::conv::depthwise
