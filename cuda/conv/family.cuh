@@ -57,7 +57,10 @@ constexpr Algorithm gather_family(const char* name, Start) {
 /// Kernels for backward_weight with `splits` partial sums of each weight: start(plan, WeightCall<T, Split>).
 template <auto make, class Start>
 constexpr Algorithm weight_family(const char* name, Start) {
-  return {name, has_blocks<make>,
+  return {name,
+          [](const ConvProblem& p, const ConvConfig& c) {
+            return has_blocks<make>(p, c) && partial_bytes(p, kept_plan<make>(p, c)->splits) <= kWorkspaceCap;
+          },
           [](const ConvProblem& p, const ConvConfig& c) { return partial_bytes(p, kept_plan<make>(p, c)->splits); },
           [](const ConvProblem& p, const ConvConfig& c) { return kept_plan<make>(p, c)->predicted_ms; },
           [](const ConvProblem& p, const ConvConfig& c, const Operands& operands, cudaStream_t stream) {

@@ -23,7 +23,7 @@ struct RowBox {
   int planes = 0, columns = 0;
   FastDivide outer, inner;
   int plane_pitch = 0, outer_pitch = 0, inner_pitch = 0;
-  int bytes = 0;  ///< a multiple of 16, the shift included
+  int bytes = 0;  ///< a multiple of 16, the shift included; 2^29 where it would be more
 
   int rows() const { return planes * static_cast<int>(outer.divisor * inner.divisor); }
 };

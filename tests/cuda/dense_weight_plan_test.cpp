@@ -319,5 +319,14 @@ TEST(DenseWeightPlan, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(valid(int64_t{1} << 28, 1));
 }
 
+TEST(DenseWeightPlan, BlocksOfManyRowsAreCutInAnInt) {
+  ConvOptions options;
+  options.stride = {2};
+  const auto problem = ConvProblem::conv("conv", {8, 65536, 13, 13}, {4, 65536, 11, 11}, options);
+  const DenseWeightPlan plan = plan_dense_weight(problem, true, true, 132);
+  const int64_t product = int64_t{plan.geometry.row_tiles} * plan.geometry.m_blocks;
+  EXPECT_TRUE(!plan.valid || product <= std::numeric_limits<int>::max()) << product;
+}
+
 }  // namespace
 }  // namespace halo::cuda::conv

@@ -46,5 +46,16 @@ TEST(RowBox, RowsLieApartAndKeepTheirAlignment) {
   }
 }
 
+TEST(RowBox, TooLargeABoxDoesNotLookSmall) {
+  // 64 channels of float32 whose taps reach over 2^24 columns: 2^32 bytes and a little.
+  const RowSource line{1, 1, 1 << 25, int64_t{1} << 25, int64_t{1} << 25, int64_t{1} << 25};
+  EXPECT_GT(row_box(line, 64, 1, 1, (int64_t{1} << 24) + 33, 4, 32).bytes, 1 << 28);
+  // Sizes whose product 64 bits do not hold.
+  const int64_t far = int64_t{1} << 28;
+  const RowBox largest = row_box(RowSource{}, 64, far, far, far, 4);
+  EXPECT_GT(largest.bytes, 1 << 28);
+  EXPECT_GT(largest.bytes + largest.bytes, 0);
+}
+
 }  // namespace
 }  // namespace halo::cuda::conv

@@ -139,7 +139,8 @@ struct Shared {
   __device__ uint32_t raw_empty(int slot) const { return barriers + (2 * kMaxStages + slot) * 8; }
   /// A stage is ready for the consumers.
   __device__ uint32_t full(int slot) const { return barriers + (3 * kMaxStages + slot) * 8; }
-  /// The consumers are done with that stage.
+  /// The consumers are done with that stage. As many slots as the fetchers are ahead, not as there are tiles: a fetcher
+  /// that looks late must not find the barrier a round further, whose parity is that of the round it waits for.
   __device__ uint32_t empty(int slot) const { return barriers + (4 * kMaxStages + slot) * 8; }
   __device__ uint32_t note(int slot) const { return barriers + 5 * kMaxStages * 8 + slot * kNoteBytes; }
 };

@@ -310,7 +310,7 @@ struct Consumer {
   template <Walk How>
   __device__ __forceinline__ void consume(const Shared& shared) {
     const auto& g = p.geometry;
-    Slot tile, high;
+    Slot tile, high, emptied;
     for (int first = 0; first < block.stages; first += g.flush_stages) {
       const int end = min(first + g.flush_stages, block.stages);
 #pragma unroll 1
@@ -330,7 +330,8 @@ struct Consumer {
         const uint32_t low = __shfl_sync(~0u, shared.low(tile.index), 0) - tiles;
         multiply_stage<How>({descriptor(tiles), low}, shared.gathered() + lead, note);
         __syncwarp();
-        if (thread % 32 == 0) barrier_arrive(shared.empty(tile.index));
+        if (thread % 32 == 0) barrier_arrive(shared.empty(emptied.index));
+        emptied.next(g.tiles + g.ahead);
         tile.next(g.tiles);
         high.next(g.high_slots);
       }

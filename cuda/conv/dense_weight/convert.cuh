@@ -21,6 +21,7 @@ struct Converter : Loader<Tile> {
   int first_line = 0;               ///< of the ring, of the stage at hand
   Cursor at;
   Slot tile, high, box, lines;
+  Slot emptied;  ///< of the stage that had this tile before
 
   __device__ __forceinline__ Converter(const DenseWeightParams& params, const Block& b, const Shared& s, int t)
       : Base(params, b, s),
@@ -32,14 +33,14 @@ struct Converter : Loader<Tile> {
         at(g, b.first_stage) {
     step_line = thread / 4 / g.row_steps;
     while (1 << channels_log < min(b.channels, threads)) ++channels_log;
-    tile.parity = 1;  // a fresh barrier counts as emptied
   }
 
   __device__ __forceinline__ void run() {
     for (int stage = 0; stage < block.stages; ++stage) {
       const int fresh = stage == 0 || at.row_block == 0 ? g.lines : g.fresh;
       if (stage != 0) first_line = wrapped(first_line + fresh);
-      if (!g.turns || stage % 2 == turn) prepare(fresh);
+      if (!g.turns || stage % 2 == turn) prepare(stage, fresh);
+      if (stage >= g.tiles) emptied.next(g.tiles + g.ahead);
       at.next(g);
       tile.next(g.tiles);
       high.next(g.high_slots);
@@ -55,8 +56,8 @@ struct Converter : Loader<Tile> {
   }
 
   /// One stage, of whose gathered lines the last `fresh` are new.
-  __device__ __forceinline__ void prepare(int fresh) const {
-    barrier_wait(shared.empty(tile.index), tile.parity);
+  __device__ __forceinline__ void prepare(int stage, int fresh) const {
+    if (stage >= g.tiles) barrier_wait(shared.empty(emptied.index), emptied.parity);
     if (thread < 32) write_note(shared.note(tile.index));
     barrier_wait(shared.lines_ready(lines.index), lines.parity);
     patch_gathered(fresh);

@@ -81,7 +81,7 @@ struct LineFetcher : Loader<Tile> {
       const int lines = stage == 0 || at.row_block == 0 ? g.lines : g.fresh;
       while (done <= stage - (g.tiles + g.ahead) || free < lines) {
         barrier_wait(shared.empty(emptied.index), emptied.parity);
-        emptied.next(g.tiles);
+        emptied.next(g.tiles + g.ahead);
         ++done;
         if (++done_row == g.row_blocks) done_row = 0;
         free += done_row == 0 ? g.lines : g.fresh;  // what no later stage needs
@@ -139,7 +139,7 @@ struct BoxFetcher : Loader<Tile> {
         barrier_wait(shared.raw_empty(slot.index), slot.parity);
       } else if (stage >= g.high_slots) {  // the consumers are done with the stage that had this tile
         barrier_wait(shared.empty(emptied.index), emptied.parity);
-        emptied.next(g.tiles);
+        emptied.next(g.tiles + g.ahead);
       }
       const uint32_t barrier = shared.boxes_ready(slot.index);
       if (lane == 0) barrier_expect(barrier, bytes);

@@ -329,6 +329,7 @@ void plan_form(const Form& f, int tile_columns, bool split, int multiprocessors,
   // More, shorter blocks where a full one's halo tile does not fit.
   for (g.m_blocks = ceil_div(g.row_tiles, most_tiles); g.m_blocks <= g.row_tiles;
        g.m_blocks += std::max(1, g.m_blocks / 2)) {
+    if (int64_t{g.row_tiles} * g.m_blocks > std::numeric_limits<int>::max()) return;  // blocks are cut in an int
     g.channels = block_channels(g, f.gathered_channels);
     bool fits = false;
     for (const bool direct : {true, false}) {  // the first of equals is kept

@@ -123,9 +123,9 @@ bool list_units(const GroupProblem& p, const std::vector<Window>& windows, int s
         const int64_t offset = (first * p.source_rows.plane_pitch + row.depth * p.source_rows.outer_pitch +
                                 row.height * p.source_rows.inner_pitch) *
                                size;
+        if (plan.unit_count + std::ssize(windows) > kMostUnits) return false;
         const int own = source_of(row, first, offset, plan);
         for (const Window& window : windows) {
-          if (plan.unit_count == kMostUnits) return false;
           Unit& unit = plan.units[plan.unit_count];
           unit.depth = row.depth;
           unit.height = row.height;

@@ -178,7 +178,7 @@ std::size_t workspace_bytes(const ConvProblem& problem, const ConvConfig& config
   return kept_plan<make_plan>(problem, config)->workspace;
 }
 
-/// On Hopper twice the plan's: a near tie is for the engines with wgmma to win.
+/// On Hopper half as much again: a near tie is for the engines with wgmma to win.
 double predict_ms(const ConvProblem& problem, const ConvConfig& config) {
   return kept_plan<make_plan>(problem, config)->ms * (device_traits().major == 9 ? 1.5 : 1);
 }
