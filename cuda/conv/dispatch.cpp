@@ -16,7 +16,7 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 26> kAlgorithms{
+constexpr std::array<const Algorithm*, 27> kAlgorithms{
     &kDense,
     &kDenseSmall,
     &kSpread,
@@ -28,6 +28,7 @@ constexpr std::array<const Algorithm*, 26> kAlgorithms{
     &kDepthwiseColumns,
     &kDepthwisePolyphase,
     &kDepthwiseWindows,
+    &kDepthwiseWindowsWeight,
     &kSmallGroups,
     &kSmallGroupsMarch,
     &kPhases,

@@ -19,8 +19,6 @@ constexpr int64_t kMost = int64_t{1} << 30;
 constexpr int64_t kMostShared = 72 * 1024;  // bytes of a block: three of a multiprocessor
 
 FastDivide divider(int64_t by) { return FastDivide(static_cast<uint32_t>(by)); }
-/// The least multiple of four from `at_least` on that is an odd number of quads.
-int64_t odd_quads(int64_t at_least) { return (divide_up(at_least, 4) | 1) * 4; }
 
 struct WindowsPlan {
   int64_t tile[3] = {1, 1, 1};    ///< results of a block
@@ -65,16 +63,12 @@ void measure(WindowsPlan& plan, const ConvProblem& p, const ConvConfig& config, 
   plan.blocks = divide_up(form.planes, plan.planes);
   for (std::size_t i = 0; i < 3; ++i) plan.blocks *= divide_up(form.result[i], plan.tile[i]);
   // Instructions of a block's threads, about: those of copies by line and by piece of a line.
-  const double conflicts = plan.lines() >= 8 ? 1 : 2;
+  const double conflicts = plan.lines() >= 8 ? 1 : 5;
   const auto taps = static_cast<double>(tap_rows * (plan.weight_row * (kWindow + conflicts) + 20));
-  const auto copies_of = [](int64_t lines, int64_t columns) {
-    int64_t lanes = 1;
-    while (lanes < std::min<int64_t>(columns, 32)) lanes *= 2;
-    return lines * lanes * (50 + 8 * divide_up(columns, lanes));
-  };
   const int64_t columns = std::min(plan.extent[2], form.source[2]);
-  const auto copies = static_cast<double>(copies_of(inside, columns) + copies_of(plan.lines(), plan.tile[2]) +
-                                          box_lines * plan.pitch + 8 * plan.planes * plan.weight_pitch);
+  const auto copies =
+      static_cast<double>(copy_instructions(inside, columns) + copy_instructions(plan.lines(), plan.tile[2]) +
+                          box_lines * plan.pitch + 8 * plan.planes * plan.weight_pitch);
   const double work = 0.95 * static_cast<double>(plan.threads) * (taps + 150) + copies + 3000;
   const int64_t resident = std::clamp<int64_t>(std::min(220 * 1024 / (plan.shared + 1024), 1280 / plan.threads), 1, 16);
   const auto rounds = static_cast<double>(divide_up(plan.blocks, 132 * resident) * 132 * resident);
@@ -139,17 +133,13 @@ WindowsGeometry windows_geometry(const ConvProblem& p, const ConvConfig& config,
                                  const WindowsForm& form) {
   const auto axis = [&](std::size_t i) {
     WindowAxis a{};
-    a.source = to_int(form.source[i]);
     a.result = to_int(form.result[i]);
     a.kernel = to_int(p.kernel[i]);
     a.dilation = to_int(p.dilation[i]);
     a.padding = to_int(form.padding[i]);
     a.tile = to_int(plan.tile[i]);
-    a.extent = to_int(plan.extent[i]);
-    a.inside = to_int(std::min(plan.extent[i], form.source[i]));
     a.tiles = divider(divide_up(form.result[i], plan.tile[i]));
     a.by_tile = divider(plan.tile[i]);
-    a.by_inside = divider(a.inside);
     return a;
   };
   WindowsGeometry g{};
@@ -157,12 +147,12 @@ WindowsGeometry windows_geometry(const ConvProblem& p, const ConvConfig& config,
   g.height = axis(1);
   g.width = axis(2);
   g.planes = to_int(plan.planes);
-  g.pitch = to_int(plan.pitch);
+  g.box = line_box(plan.planes, form.source, plan.extent, plan.pitch);
   g.weight_row = to_int(plan.weight_row);
   g.weight_pitch = to_int(plan.weight_pitch);
-  while (g.line_lanes_log < 5 && 1 << g.line_lanes_log < g.width.inside) ++g.line_lanes_log;
+  const bool half = size_of(config.dtype) == 2;
   g.store = store_of(form.result[2], config);
-  g.staged = form.result[2] > 2 * kWindow;
+  g.staged = form.result[2] > 2 * kWindow && (half || g.store * size_of(config.dtype) < 16);
   g.by_lines = divider(plan.lines());
   g.by_tap_rows = divider(p.kernel[0] * p.kernel[1]);
   g.by_weight_row = divider(plan.weight_row);

@@ -9,9 +9,8 @@
 #pragma once
 
 #include "../../device/activation.cuh"
-#include "../../device/async_copy.cuh"
-#include "../../device/fast_divide.h"
 #include "../plain_sum.cuh"
+#include "line_box.cuh"
 
 namespace halo::cuda::conv::depthwise {
 
@@ -20,21 +19,19 @@ inline constexpr int kWindowThreads = 256;
 
 /// Of the form: backward_input is forward from y to x with the taps in reverse order.
 struct WindowAxis {
-  int source, result, kernel, dilation, padding;
-  int tile;    ///< results of a block; of the width: columns, a multiple of kWindow
-  int extent;  ///< of the box; of the width: of a line, with what the last taps read
-  int inside;  ///< positions of the source that a box has, at most
-  FastDivide tiles, by_tile, by_inside;
+  int result, kernel, dilation, padding;
+  int tile;  ///< results of a block; of the width: columns, a multiple of kWindow
+  FastDivide tiles, by_tile;
 };
 
 struct WindowsGeometry {
   WindowAxis depth, height, width;
-  int planes;                           ///< of a block
-  int pitch, weight_row, weight_pitch;  ///< elements: of lines, of the weights' rows and planes
-  int line_lanes_log;                   ///< of how many threads copy a line
-  int store;                            ///< results that a thread stores at once
-  bool staged;                          ///< results leave by way of the box, line by line, since their rows are long
-  FastDivide by_lines;                  ///< lines of results of a block
+  LineBox box;
+  int planes;                    ///< of a block
+  int weight_row, weight_pitch;  ///< elements: of the weights' rows and planes
+  int store;                     ///< results that a thread stores at once
+  bool staged;  ///< results leave by way of the box, line by line: of long rows, where a thread cannot store 16 bytes
+  FastDivide by_lines;  ///< lines of results of a block
   FastDivide by_tap_rows, by_weight_row;
   FastDivide channels, multiplier;  ///< of the result; results of a source channel
   int64_t plane_count;              ///< of the result
@@ -54,12 +51,6 @@ struct WindowsParams {
   Activation activation;
 
   WindowsParams(const WindowsGeometry& geometry, const PlainSumOf<T>& plain) : geometry(geometry), plain(plain) {}
-};
-
-/// Four neighbours, from a 16-byte boundary on.
-template <class E>
-struct alignas(16) WindowQuad {
-  E at[4];
 };
 
 /// Products of one quad of weights. `v` is a ring of the source's elements; the first result's is number `First`.
@@ -114,82 +105,17 @@ __device__ __forceinline__ WindowsTile windows_tile(const WindowsGeometry& g) {
           static_cast<int>(w) * g.width.tile};
 }
 
-/// The box, zeros and all. Whole after copy_async_wait_all and a barrier.
+/// The source under a tile. Whole after copy_async_wait_all and a barrier.
 template <class T>
 __device__ __forceinline__ void load_windows(const WindowsParams<T>& p, const WindowsTile& tile,
                                              device::Accumulator<T>* box) {
-  using E = device::Accumulator<T>;
   const WindowsGeometry& g = p.geometry;
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int quads = g.planes * g.depth.extent * g.height.extent * (g.pitch / 4);
-  for (int i = thread; i < quads; i += threads) reinterpret_cast<WindowQuad<E>*>(box)[i] = {};
-  __syncthreads();
-  const int first_d = tile.depth - g.depth.padding, first_h = tile.row - g.height.padding,
-            first_w = tile.column - g.width.padding;
-  const int from_d = max(first_d, 0), from_h = max(first_h, 0), from_w = max(first_w, 0);
-  const int to_d = min(first_d + g.depth.extent, g.depth.source),
-            to_h = min(first_h + g.height.extent, g.height.source);
-  const int across = min(first_w + g.width.extent, g.width.source) - from_w;
   const int planes = static_cast<int>(min(int64_t{g.planes}, g.plane_count - tile.plane));
-  const int lines = planes * g.depth.inside * g.height.inside;
-  const int lanes = 1 << g.line_lanes_log, lane = thread & (lanes - 1);
-  // Where a line begins in the tensor, or null, and in the box.
-  const auto line_of = [&](int line, E*& to) -> const T* {
-    uint32_t d, h;
-    const uint32_t plane = g.depth.by_inside.divide(g.height.by_inside.divide(static_cast<uint32_t>(line), h), d);
-    const int at_d = from_d + static_cast<int>(d), at_h = from_h + static_cast<int>(h);
-    const int of_box = (static_cast<int>(plane) * g.depth.extent + at_d - first_d) * g.height.extent + at_h - first_h;
-    to = box + of_box * g.pitch + from_w - first_w;
-    if (line >= lines || at_d >= to_d || at_h >= to_h) return nullptr;
-    const auto slice = static_cast<uint32_t>(tile.plane + plane);
-    const int64_t source = g.multiplier.divisor > 1 ? g.multiplier.divide(slice) : slice;
-    return p.source + ((source * g.depth.source + at_d) * g.height.source + at_h) * g.width.source + from_w;
-  };
-  const int step = threads >> g.line_lanes_log;
-  if constexpr (sizeof(T) == sizeof(E)) {
-    for (int line = thread >> g.line_lanes_log; line < lines; line += step) {
-      E* to;
-      const T* const from = line_of(line, to);
-      const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-      for (int c = lane; from != nullptr && c < across; c += lanes) {
-        device::copy_async<sizeof(T)>(shared + static_cast<uint32_t>(c) * sizeof(T), from + c, sizeof(T));
-      }
-    }
-  } else {  // several loads at once: of short lines of several, of a long line
-    constexpr int kLines = 4, kPieces = 8;
-    if (across <= lanes) {
-      for (int line = thread >> g.line_lanes_log; line < lines; line += kLines * step) {
-        T values[kLines];
-        E* to[kLines];
-#pragma unroll
-        for (int i = 0; i < kLines; ++i) {
-          const T* const from = line_of(line + i * step, to[i]);
-          if (from == nullptr || lane >= across) to[i] = nullptr;
-          if (to[i] != nullptr) values[i] = from[lane];
-        }
-#pragma unroll
-        for (int i = 0; i < kLines; ++i) {
-          if (to[i] != nullptr) to[i][lane] = device::to_accumulator(values[i]);
-        }
-      }
-      return;
-    }
-    for (int line = thread >> g.line_lanes_log; line < lines; line += step) {
-      E* to;
-      const T* const from = line_of(line, to);
-      for (int c = lane; from != nullptr && c < across; c += kPieces * lanes) {
-        T values[kPieces];
-#pragma unroll
-        for (int i = 0; i < kPieces; ++i) {
-          if (c + i * lanes < across) values[i] = from[c + i * lanes];
-        }
-#pragma unroll
-        for (int i = 0; i < kPieces; ++i) {
-          if (c + i * lanes < across) to[c + i * lanes] = device::to_accumulator(values[i]);
-        }
-      }
-    }
-  }
+  load_lines(g.box, tile.depth - g.depth.padding, tile.row - g.height.padding, tile.column - g.width.padding, planes,
+             p.source, box, [&](int plane) {
+               const auto slice = static_cast<uint32_t>(tile.plane + plane);
+               return int64_t{g.multiplier.divisor > 1 ? g.multiplier.divide(slice) : slice};
+             });
 }
 
 /// The weights of the tile's planes, rows padded with zeros.
@@ -243,9 +169,9 @@ template <class T>
 __device__ __forceinline__ void store_lines(const WindowsParams<T>& p, const WindowsTile& tile,
                                             const device::Accumulator<T>* box) {
   const WindowsGeometry& g = p.geometry;
-  const int thread = static_cast<int>(threadIdx.x), lanes = 1 << g.line_lanes_log;
+  const int thread = static_cast<int>(threadIdx.x), lanes = 1 << g.box.lanes_log;
   const int columns = min(g.width.tile, g.width.result - tile.column);
-  for (int line = thread >> g.line_lanes_log; line < g.lines(); line += static_cast<int>(blockDim.x) / lanes) {
+  for (int line = thread >> g.box.lanes_log; line < g.lines(); line += static_cast<int>(blockDim.x) / lanes) {
     uint32_t row, depth;
     const uint32_t of_tile = g.depth.by_tile.divide(g.height.by_tile.divide(static_cast<uint32_t>(line), row), depth);
     const int64_t plane = tile.plane + of_tile;
@@ -285,12 +211,12 @@ __global__ void __launch_bounds__(kWindowThreads, 4) depthwise_windows(const __g
 #pragma unroll
     for (int r = 0; r < kWindow; ++r) sums[r] = bias;
     const int box_line =
-        (static_cast<int>(plane) * g.depth.extent + static_cast<int>(depth)) * g.height.extent + static_cast<int>(row);
+        (static_cast<int>(plane) * g.box.extent[0] + static_cast<int>(depth)) * g.box.extent[1] + static_cast<int>(row);
     const E* of_row = weights + static_cast<int>(plane) * g.weight_pitch;
     for (int kd = 0; kd < g.depth.kernel; ++kd) {
       for (int kh = 0; kh < g.height.kernel; ++kh) {
-        const int lines = kd * g.depth.dilation * g.height.extent + kh * g.height.dilation;
-        add_row<LastTaps>(box + (box_line + lines) * g.pitch + column, of_row, g.weight_row / 4, sums);
+        const int lines = kd * g.depth.dilation * g.box.extent[1] + kh * g.height.dilation;
+        add_row<LastTaps>(box + (box_line + lines) * g.box.pitch + column, of_row, g.weight_row / 4, sums);
         of_row += g.weight_row;
       }
     }
