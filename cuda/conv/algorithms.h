@@ -15,10 +15,9 @@ extern const Algorithm kPortable;       ///< portable/portable.cu: all passes on
 extern const Algorithm kDepthwise;      ///< depthwise/depthwise.cu: unit stride, common kernels, at memory speed
 extern const Algorithm kDepthwiseHalf;  ///< depthwise/half.cu: the same for half types, on tensor cores
 extern const Algorithm kDepthwiseRows;  ///< depthwise/rows.cu: weight gradients of several rows of taps on Hopper
-extern const Algorithm kDepthwiseColumns;        ///< depthwise/columns.cu: stride 2, dilation, small images
-extern const Algorithm kDepthwiseWindows;        ///< depthwise/windows.cu: unit stride, many taps, planes of any size
-extern const Algorithm kDepthwiseWindowsWeight;  ///< depthwise/windows_weight.cu: their weight gradients
-extern const Algorithm kDepthwisePolyphase;      ///< depthwise/polyphase.cu: any stride, dilation, kernel, multiplier
+extern const Algorithm kDepthwiseColumns;    ///< depthwise/columns.cu: stride 2, dilation, small images
+extern const Algorithm kDepthwiseWindows;    ///< depthwise/windows.cu: unit stride, many taps, planes of any size
+extern const Algorithm kDepthwisePolyphase;  ///< depthwise/polyphase.cu: any stride, dilation, kernel, multiplier
 extern const Algorithm kSmallGroups;  ///< small_groups/small_groups.cu: few channels a group, any stride and dilation
 extern const Algorithm kSmallGroupsMarch;  ///< small_groups/march.cu: at most 4 channels a group, side by side
 extern const Algorithm kPhases;            ///< phases/phases.cu: input gradients with strides, few channels a group

@@ -16,7 +16,7 @@
 namespace halo::cuda::conv {
 namespace {
 
-constexpr std::array<const Algorithm*, 27> kAlgorithms{
+constexpr std::array<const Algorithm*, 26> kAlgorithms{
     &kDense,
     &kDenseSmall,
     &kSpread,
@@ -28,7 +28,6 @@ constexpr std::array<const Algorithm*, 27> kAlgorithms{
     &kDepthwiseColumns,
     &kDepthwisePolyphase,
     &kDepthwiseWindows,
-    &kDepthwiseWindowsWeight,
     &kSmallGroups,
     &kSmallGroupsMarch,
     &kPhases,

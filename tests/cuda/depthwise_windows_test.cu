@@ -36,11 +36,9 @@ std::vector<ConvProblem> unit_multiplier() {
 }
 
 TYPED_TEST(DepthwiseWindows, MatchesFloat64) {
-  const Algorithm& windows = find_algorithm("depthwise windows");
-  expect_all_right<TypeParam>(windows, ConvPass::Forward, {0, 1, 3}, unit_multiplier());
-  expect_all_right<TypeParam>(windows, ConvPass::BackwardInput, {0, 1, 3}, unit_multiplier());
-  expect_all_right<TypeParam>(find_algorithm("depthwise windows weight"), ConvPass::BackwardWeight, {0, 1, 3},
-                              unit_multiplier());
+  for (const ConvPass pass : {ConvPass::Forward, ConvPass::BackwardInput, ConvPass::BackwardWeight}) {
+    expect_all_right<TypeParam>(find_algorithm("depthwise windows"), pass, {0, 1, 3}, unit_multiplier());
+  }
 }
 
 TYPED_TEST(DepthwiseWindows, ResultsOfSeveralChannels) {
@@ -48,13 +46,13 @@ TYPED_TEST(DepthwiseWindows, ResultsOfSeveralChannels) {
                                           problem({2, 2, 9, 13, 31}, 6, 2, {3, 3, 3}, {.padding = {1, 1, 1}}),
                                           problem({3, 1, 28, 28}, 32, 1, {3, 3}, {.padding = {1, 1}})};
   expect_all_right<TypeParam>(find_algorithm("depthwise windows"), ConvPass::Forward, {0, 1}, problems);
-  expect_all_right<TypeParam>(find_algorithm("depthwise windows weight"), ConvPass::BackwardWeight, {0, 1}, problems);
+  expect_all_right<TypeParam>(find_algorithm("depthwise windows"), ConvPass::BackwardWeight, {0, 1}, problems);
 }
 
 /// Zeros of padding and of tiles that reach beyond y meet infinities: only the sums that have these are not finite.
 TYPED_TEST(DepthwiseWindows, WeightsHaveTheInfinitiesOfPlainSums) {
   if (sizeof(TypeParam) == 8) GTEST_SKIP() << "for types that the test fills";
-  expect_infinities_of_plain_sums<TypeParam>(find_algorithm("depthwise windows weight"),
+  expect_infinities_of_plain_sums<TypeParam>(find_algorithm("depthwise windows"),
                                              problem({2, 3, 13, 30}, 3, 3, {5, 5}, {.padding = {2, 2}}), 1);
 }
 
@@ -63,7 +61,6 @@ TEST(DepthwiseWindowsPlan, RefusesWhatItHasNot) {
   const auto supports = [&](const ConvProblem& p, ConvPass pass) {
     return windows.supports(p, config_of<float>(pass, 0));
   };
-  EXPECT_FALSE(supports(problem({1, 2, 70}, 2, 2, {7}, {}), ConvPass::BackwardWeight));  // windows weight has these
   EXPECT_FALSE(supports(problem({1, 2, 70}, 4, 2, {7}, {}), ConvPass::BackwardInput));
   EXPECT_FALSE(supports(problem({1, 2, 70}, 2, 2, {7}, {.stride = {2}}), ConvPass::Forward));
   EXPECT_FALSE(supports(problem({1, 2, 70}, 2, 2, {7}, {.dilation = {2}}), ConvPass::Forward));

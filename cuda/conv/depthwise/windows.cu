@@ -1,6 +1,6 @@
 // Depthwise convolution of many taps: results of a row slide along the taps in registers.
 //
-// Limits: groups = in_channels, any channel multiplier forward, one for backward_input; unit stride; unit dilation
+// Limits: groups = in_channels, any channel multiplier (backward_input: one); unit stride; unit dilation
 // along the width; all four floating types. Any kernel whose box fits into shared memory, padding, width, alignment.
 #include <algorithm>
 
@@ -10,6 +10,7 @@
 #include "../counts.h"
 #include "../plan_key.h"
 #include "windows.cuh"
+#include "windows.h"
 
 namespace halo::cuda::conv {
 namespace depthwise {
@@ -108,7 +109,8 @@ WindowsPlan windows_plan(const ConvProblem& p, const ConvConfig& config) {
 }
 
 bool supports(const ConvProblem& p, const ConvConfig& config) {
-  if (config.pass == ConvPass::BackwardWeight || !is_floating_point(config.dtype) || !p.is_depthwise()) return false;
+  if (config.pass == ConvPass::BackwardWeight) return supports_windows_weight(p, config);
+  if (!is_floating_point(config.dtype) || !p.is_depthwise()) return false;
   if (p.x_numel() == 0 || p.y_numel() == 0 || p.dilation[2] != 1) return false;
   if (config.pass == ConvPass::BackwardInput && p.out_channels != p.in_channels) return false;
   if (p.batch * p.out_channels >= kMost || p.kernel[2] > 4096) return false;
@@ -120,7 +122,14 @@ bool supports(const ConvProblem& p, const ConvConfig& config) {
   return has_blocks<windows_plan>(p, config) && kept_plan<windows_plan>(p, config)->blocks < kMost;
 }
 
-double predict_ms(const ConvProblem& p, const ConvConfig& config) { return kept_plan<windows_plan>(p, config)->ms; }
+std::size_t workspace_bytes(const ConvProblem& p, const ConvConfig& config) {
+  return config.pass == ConvPass::BackwardWeight ? windows_weight_bytes(p, config) : 0;
+}
+
+double predict_ms(const ConvProblem& p, const ConvConfig& config) {
+  if (config.pass == ConvPass::BackwardWeight) return predict_windows_weight(p, config);
+  return kept_plan<windows_plan>(p, config)->ms;
+}
 
 /// Results that rows of `width` elements take at once.
 int store_of(int64_t width, const ConvConfig& config) {
@@ -193,6 +202,7 @@ void run_as(const ConvProblem& p, const ConvConfig& config, const Operands& oper
 }
 
 void run(const ConvProblem& p, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+  if (config.pass == ConvPass::BackwardWeight) return run_windows_weight(p, config, operands, stream);
   dispatch_floating("depthwise convolution", config.dtype,
                     [&]<class T>(std::type_identity<T>) { run_as<T>(p, config, operands, stream); });
 }
@@ -200,7 +210,7 @@ void run(const ConvProblem& p, const ConvConfig& config, const Operands& operand
 }  // namespace
 }  // namespace depthwise
 
-const Algorithm kDepthwiseWindows{"depthwise windows", depthwise::supports, no_workspace, depthwise::predict_ms,
-                                  depthwise::run};
+const Algorithm kDepthwiseWindows{"depthwise windows", depthwise::supports, depthwise::workspace_bytes,
+                                  depthwise::predict_ms, depthwise::run};
 
 }  // namespace halo::cuda::conv

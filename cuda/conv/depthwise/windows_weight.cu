@@ -4,9 +4,9 @@
 // types. Any kernel whose boxes fit into shared memory, padding, width, alignment.
 #include <algorithm>
 
-#include "../algorithms.h"
 #include "../counts.h"
 #include "../plan_key.h"
+#include "windows.h"
 #include "windows_weight.cuh"
 
 namespace halo::cuda::conv {
@@ -99,29 +99,6 @@ WindowsWeightPlan windows_weight_plan(const ConvProblem& p, const ConvConfig& co
   return best;
 }
 
-bool supports(const ConvProblem& p, const ConvConfig& config) {
-  if (config.pass != ConvPass::BackwardWeight || !is_floating_point(config.dtype) || !p.is_depthwise()) return false;
-  if (p.x_numel() == 0 || p.y_numel() == 0 || p.dilation[2] != 1) return false;
-  if (p.w_numel() > static_cast<int64_t>(kWorkspaceCap / sizeof(double))) return false;
-  if (p.batch * p.out_channels >= kMost || p.taps() >= kMost) return false;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const int64_t window = (p.kernel[i] - 1) * p.dilation[i];
-    if (p.stride[i] != 1 || p.input[i] + p.output[i] + window + std::abs(p.padding_before[i]) >= kMost) return false;
-    if (window * 4 > kMostShared) return false;
-  }
-  if (!has_blocks<windows_weight_plan>(p, config)) return false;
-  const auto plan = kept_plan<windows_weight_plan>(p, config);
-  return plan->blocks < kMost && plan->tasks < kMost;
-}
-
-std::size_t workspace_bytes(const ConvProblem& p, const ConvConfig& config) {
-  return partial_bytes(p, kept_plan<windows_weight_plan>(p, config)->splits);
-}
-
-double predict_ms(const ConvProblem& p, const ConvConfig& config) {
-  return kept_plan<windows_weight_plan>(p, config)->ms;
-}
-
 WindowsWeightGeometry weight_geometry(const ConvProblem& p, const WindowsWeightPlan& plan) {
   WindowsWeightGeometry g{};
   int64_t x[3], y[3];
@@ -156,7 +133,32 @@ WindowsWeightGeometry weight_geometry(const ConvProblem& p, const WindowsWeightP
   return g;
 }
 
-void run(const ConvProblem& p, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
+}  // namespace
+
+bool supports_windows_weight(const ConvProblem& p, const ConvConfig& config) {
+  if (!is_floating_point(config.dtype) || !p.is_depthwise()) return false;
+  if (p.x_numel() == 0 || p.y_numel() == 0 || p.dilation[2] != 1) return false;
+  if (p.w_numel() > static_cast<int64_t>(kWorkspaceCap / sizeof(double))) return false;
+  if (p.batch * p.out_channels >= kMost || p.taps() >= kMost) return false;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const int64_t window = (p.kernel[i] - 1) * p.dilation[i];
+    if (p.stride[i] != 1 || p.input[i] + p.output[i] + window + std::abs(p.padding_before[i]) >= kMost) return false;
+    if (window * 4 > kMostShared) return false;
+  }
+  if (!has_blocks<windows_weight_plan>(p, config)) return false;
+  const auto plan = kept_plan<windows_weight_plan>(p, config);
+  return plan->blocks < kMost && plan->tasks < kMost;
+}
+
+std::size_t windows_weight_bytes(const ConvProblem& p, const ConvConfig& config) {
+  return partial_bytes(p, kept_plan<windows_weight_plan>(p, config)->splits);
+}
+
+double predict_windows_weight(const ConvProblem& p, const ConvConfig& config) {
+  return kept_plan<windows_weight_plan>(p, config)->ms;
+}
+
+void run_windows_weight(const ConvProblem& p, const ConvConfig& config, const Operands& operands, cudaStream_t stream) {
   const auto plan = kept_plan<windows_weight_plan>(p, config);
   dispatch_floating("depthwise convolution", config.dtype, [&]<class T>(std::type_identity<T>) {
     const WindowsWeightParams<T> params{weight_geometry(p, *plan), static_cast<const T*>(operands.x),
@@ -168,10 +170,5 @@ void run(const ConvProblem& p, const ConvConfig& config, const Operands& operand
   });
 }
 
-}  // namespace
 }  // namespace depthwise
-
-const Algorithm kDepthwiseWindowsWeight{"depthwise windows weight", depthwise::supports, depthwise::workspace_bytes,
-                                        depthwise::predict_ms, depthwise::run};
-
 }  // namespace halo::cuda::conv
