@@ -1,5 +1,7 @@
 #include "conv_correlation.h"
 
+#include <algorithm>
+
 namespace halo::cpu {
 namespace {
 
@@ -55,6 +57,16 @@ Correlation backward_correlation(const ConvProblem& p, const Extents& residue) {
   return q;
 }
 
+/// The residues that (input + padding) has on an axis, ascending: no more than inputs, however large the stride.
+std::vector<int64_t> residues(const ConvProblem& p, std::size_t axis) {
+  std::vector<int64_t> all(static_cast<std::size_t>(std::min(p.stride[axis], p.input[axis])));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = (p.padding_before[axis] + static_cast<int64_t>(i)) % p.stride[axis];
+  }
+  std::ranges::sort(all);
+  return all;
+}
+
 }  // namespace
 
 Correlation forward_correlation(const ConvProblem& p) {
@@ -85,9 +97,10 @@ Correlation forward_correlation(const ConvProblem& p) {
 
 std::vector<Correlation> backward_correlations(const ConvProblem& p) {
   std::vector<Correlation> all;
-  for (int64_t d = 0; d < p.stride[0]; ++d) {
-    for (int64_t h = 0; h < p.stride[1]; ++h) {
-      for (int64_t w = 0; w < p.stride[2]; ++w) {
+  const std::vector<int64_t> rows = residues(p, 1), columns = residues(p, 2);
+  for (const int64_t d : residues(p, 0)) {
+    for (const int64_t h : rows) {
+      for (const int64_t w : columns) {
         Correlation q = backward_correlation(p, {d, h, w});
         if (q.window.outputs[0] * q.window.outputs[1] * q.window.outputs[2] > 0) all.push_back(std::move(q));
       }

@@ -48,7 +48,7 @@ void correlate_lines(const Correlation& q, const CorrelationData& data) {
   const Kernels& isa = kernels();
   const int64_t taps = std::max<int64_t>(1, q.taps()), depth = q.depth();
   const int64_t block = std::clamp<int64_t>(kBlockDepth / taps, 1, std::max<int64_t>(1, q.channels));
-  const int64_t inputs = block * q.window.step[1] * q.window.step[2];
+  const int64_t inputs = inputs_a_position(block, q.window.step);
   const Boxes boxes(
       q.window, q.batch,
       std::max<int64_t>(256, std::min(kResultElements / std::max<int64_t>(1, q.results), kPlaneElements / inputs)));
@@ -95,7 +95,7 @@ void weight_gradient_lines(const ConvProblem& p, const float* x, const float* g,
   const Window window = forward_correlation(p).window;
   const int64_t block = std::clamp<int64_t>(kBlockProducts / s.taps, 1, s.cg), blocks = (s.cg + block - 1) / block;
   const Boxes boxes(window, p.batch,
-                    std::clamp<int64_t>(kPlaneElements / (block * p.stride[1] * p.stride[2]), 256, kPositions));
+                    std::clamp<int64_t>(kPlaneElements / inputs_a_position(block, p.stride), 256, kPositions));
   parallel_for(p.groups * blocks, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> memory, upstream;
     std::vector<double> sums(static_cast<std::size_t>(s.kg * block * s.taps));

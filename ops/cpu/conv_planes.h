@@ -20,6 +20,13 @@ struct Window {
   std::vector<Extents> taps;  ///< their offsets
 };
 
+/// Inputs that a position of a box brings with it, of `channels` planes, as a measure of memory: the product of the
+/// strides, where strides beyond any box count as its end.
+inline int64_t inputs_a_position(int64_t channels, const Window::Extents& step) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  return channels * std::min(step[1], kMost) * std::min(step[2], kMost);
+}
+
 /// Some slices (depths of all images, laid end to end), and in each the same rows and columns.
 struct Box {
   int64_t slice, slices, row, rows, column, columns;

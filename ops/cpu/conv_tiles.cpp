@@ -65,7 +65,7 @@ void correlate_tiles(const Correlation& q, const CorrelationData& data) {
   const Panels panels(q.results);
   const int64_t block =
       std::clamp<int64_t>(kBlockDepth / std::max<int64_t>(1, taps), 1, std::max<int64_t>(1, q.channels));
-  const int64_t inputs = block * q.window.step[1] * q.window.step[2];
+  const int64_t inputs = inputs_a_position(block, q.window.step);
   const Boxes boxes(q.window, q.batch,
                     std::clamp<int64_t>(std::min(kResultElements / panels.padded, kPlaneElements / inputs), 96, 1024));
   std::vector<float> packed(static_cast<std::size_t>(q.groups * depth * panels.padded));
@@ -114,7 +114,7 @@ void weight_gradient_tiles(const ConvProblem& p, const float* x, const float* g,
   const Panels panels(s.kg);
   const int64_t block = std::clamp<int64_t>(kBlockProducts / s.taps, 1, s.cg), blocks = (s.cg + block - 1) / block;
   const Boxes boxes(window, p.batch,
-                    std::clamp<int64_t>(kPlaneElements / (block * p.stride[1] * p.stride[2]), 128, 512));
+                    std::clamp<int64_t>(kPlaneElements / inputs_a_position(block, p.stride), 128, 512));
   const int64_t tasks = p.groups * blocks, size = block * s.taps * panels.padded;
   const int64_t parts = std::clamp<int64_t>((kEnoughTasks + tasks - 1) / tasks, 1, std::max<int64_t>(1, boxes.count()));
   // Where several tasks meet the same gradients, these are packed once for all.

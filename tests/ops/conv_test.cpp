@@ -92,6 +92,27 @@ TEST(Conv, InputsThatNoWindowReadsGetZero) {
                    tensor({1, 1, 0, 0, 0, 1, 1, 0, 0})));
 }
 
+// The work follows the elements, not the strides, whose product need not fit in 64 bits.
+TEST(Conv, StridesBeyondEveryInput) {
+  for (int64_t channels : {3, 32}) {
+    for (int64_t stride : {int64_t{1} << 20, int64_t{1} << 32, int64_t{1} << 40}) {
+      const ConvProblem p = ConvProblem::conv("conv2d", {1, 2, 6, 6}, {channels, 2, 3, 3},
+                                              {.stride = stride, .padding = stride, .padding_after = stride - 4});
+      for (DType dtype : {float32, float64}) {
+        const TensorOptions options{.dtype = dtype};
+        const Tensor x = testing::random_integers(p.x_shape(), options),
+                     w = testing::random_integers(p.w_shape(), options),
+                     g = testing::random_integers(p.y_shape(), options);
+        EXPECT_TRUE(same(ops::conv_forward(p, x, w), testing::naive_conv(ConvPass::Forward, p, x, w).to(dtype)));
+        EXPECT_TRUE(
+            same(ops::conv_backward_input(p, g, w), testing::naive_conv(ConvPass::BackwardInput, p, g, w).to(dtype)));
+        EXPECT_TRUE(
+            same(ops::conv_backward_weight(p, x, g), testing::naive_conv(ConvPass::BackwardWeight, p, x, g).to(dtype)));
+      }
+    }
+  }
+}
+
 TEST(Conv, MismatchedOperandsAreListed) {
   const auto p = ConvProblem::conv("t", {1, 1, 9}, {1, 1, 2}, {});
   const std::string text = testing::message_of([&] {
