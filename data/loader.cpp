@@ -15,7 +15,7 @@ BatchOrder::BatchOrder(int64_t size, int64_t batch_size, uint64_t seed, bool dro
 }
 
 int64_t BatchOrder::batches() const {
-  return drop_last_ ? size_ / batch_size_ : (size_ + batch_size_ - 1) / batch_size_;
+  return drop_last_ ? size_ / batch_size_ : size_ / batch_size_ + (size_ % batch_size_ != 0 ? 1 : 0);
 }
 
 BatchOrder::Order BatchOrder::order_of(int64_t epoch) const {
@@ -30,6 +30,7 @@ BatchOrder::Order BatchOrder::order_of(int64_t epoch) const {
 }
 
 std::vector<int64_t> BatchOrder::batch(int64_t epoch, int64_t index) const {
+  if (epoch < 0) fail("BatchOrder: epoch expected 0 or more, got ", epoch);
   if (index < 0 || index >= batches()) fail("BatchOrder: batch expected below ", batches(), ", got ", index);
   const Order order = order_of(epoch);
   const auto begin = order->begin() + index * batch_size_;

@@ -16,7 +16,8 @@ namespace halo::data {
 
 /// The order in which one epoch visits `size` examples, cut into batches. The order of epoch e depends on (seed, e)
 /// alone, so that a training resumed in the middle of an epoch sees what it would have seen. Callable from several
-/// threads. @throws ArgumentError for a negative size, a batch_size below 1, an index that is not below batches().
+/// threads. @throws ArgumentError for a negative size or epoch, a batch_size below 1, an index that is not below
+/// batches().
 class BatchOrder {
  public:
   BatchOrder(int64_t size, int64_t batch_size, uint64_t seed, bool drop_last = false);

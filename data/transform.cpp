@@ -96,6 +96,8 @@ Tensor normalize(const Tensor& images, const std::vector<float>& mean, const std
 Tensor augment(const Tensor& images, int64_t shift, bool flip, Generator& generator) {
   check_images("augment", images);
   if (images.dtype() != DType::UInt8) fail("augment: images expected uint8, got ", images.describe());
+  // A draw has 32 bits.
+  if (shift < 0 || shift > INT32_MAX) fail("augment: shift expected from 0 to ", INT32_MAX, ", got ", shift);
   const int64_t n = images.size(0), channels = images.size(1), height = images.size(2), width = images.size(3);
   const PhiloxState state = generator.reserve(static_cast<uint64_t>(n));
   const Tensor dense = view::dense(images);

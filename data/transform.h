@@ -18,6 +18,7 @@ Tensor normalize(const Tensor& images, const std::vector<float>& mean, const std
 
 /// Random horizontal flips and shifts of uint8 [N, C, H, W] by up to `shift` pixels (edges filled with the border), one
 /// draw an image. Images are changed into a new tensor; the same generator state gives the same images.
+/// @throws ArgumentError for a shift below 0 or beyond 2^31 - 1.
 Tensor augment(const Tensor& images, int64_t shift, bool flip, Generator& generator);
 
 }  // namespace halo::data

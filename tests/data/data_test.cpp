@@ -139,6 +139,10 @@ TEST(Transform, AugmentIsRepeatable) {
   EXPECT_TRUE(same(data::augment(images, 2, true, b), x));
   EXPECT_FALSE(same(x, images));
   EXPECT_TRUE(same(data::augment(images, 0, false, a), images));
+  data::augment(images, INT32_MAX, false, a);
+  for (int64_t shift : {int64_t{-1}, int64_t{1} << 31, INT64_MAX}) {
+    EXPECT_NE(message_of([&] { data::augment(images, shift, false, a); }).find("shift expected"), std::string::npos);
+  }
 }
 
 TEST(BatchOrder, VisitsEachOnceAndDependsOnSeedAndEpochAlone) {
@@ -153,6 +157,10 @@ TEST(BatchOrder, VisitsEachOnceAndDependsOnSeedAndEpochAlone) {
   data::BatchOrder again(103, 10, 5);
   EXPECT_EQ(again.batch(2, 7), order.batch(2, 7));
   EXPECT_NE(again.batch(3, 7), order.batch(2, 7));
+  EXPECT_THROW(data::BatchOrder(5, 2, 0).batch(-1, 0), ArgumentError);
+  EXPECT_THROW(data::BatchOrder(5, 2, 0).batch(0, -1), ArgumentError);
+  EXPECT_EQ(data::BatchOrder(5, INT64_MAX, 0).batch(0, 0).size(), 5u);
+  EXPECT_EQ(data::BatchOrder(INT64_MAX, 2, 0).batches(), int64_t{1} << 62);
   EXPECT_TRUE(same(data::take(arange(5), {4, 0}), from_vector<int64_t>({4, 0}, {2})));
   EXPECT_THROW(data::take(arange(5), {5}), ArgumentError);
 }
