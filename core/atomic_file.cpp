@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace halo {
@@ -21,6 +22,11 @@ namespace {
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+  // The name would be taken from a device or a pipe too, from /dev/null for one.
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    fail<FileError>(path, ": expected a regular file or none");
+  }
   static std::atomic<unsigned> counter{0};
   temporary_ = concat(path, ".", ::getpid(), ".", counter.fetch_add(1), ".tmp");
   handle_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -8,7 +8,7 @@ namespace halo {
 
 /// A file that takes its name only when it is complete and on the disk: written under a temporary name in the same
 /// folder, flushed, then renamed. Dropped without commit() it leaves nothing behind, and a file that had the name
-/// before stays as it was.
+/// before stays as it was. What is no file (a folder, a device, a pipe) is refused.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);

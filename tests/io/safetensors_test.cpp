@@ -4,6 +4,7 @@
 
 #include "io_testing.h"
 #include "tests/testing.h"
+#include <sys/stat.h>
 
 namespace halo::testing {
 namespace {
@@ -174,8 +175,11 @@ TEST_F(SafetensorsTest, WritingFailsWithoutTouchingWhatWasThere) {
   message_of<FileError>([&] { save_safetensors(path("no/such/folder"), {}); });
   std::filesystem::create_directory(path("folder"));
   message_of<FileError>([&] { save_safetensors(path("folder"), {{"x", tensor({1})}}); });
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_NE(message_of<FileError>([&] { save_safetensors(path("pipe"), {}); }).find("regular file"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
   EXPECT_TRUE(same(load_safetensors(path("f")).tensors.at("x"), tensor({1})));
-  EXPECT_EQ(files(), 2u);
+  EXPECT_EQ(files(), 3u);
 }
 
 }  // namespace
