@@ -122,6 +122,8 @@ Tensor causal_conv1d_update(const Tensor& input, const Tensor& state, const Tens
   }
   const Tensor x = input.rank() == 2 ? view::unsqueeze(input, 2) : input;
   const auto problem = make_problem(op, x, weight, options);
+  check_floating(op, {{"input", x}, {"weight", weight}, {"bias", bias, kOptional}, {"state", state}});
+  check_shape(op, "state", state, problem.state_shape());
   const auto result = ops::causal_conv1d_forward(problem, {x, weight, bias, state}, true, op);
   state.copy_(result.final_state);
   return view::reshape(result.y, input.shape());

@@ -124,6 +124,10 @@ TEST(CausalConv1d, DecodingKeepsShapesAndRefusesToLoseGradients) {
   EXPECT_NE(message_of([&] { causal_conv1d_update(x, state, weight); }).find("NoGradGuard"), std::string::npos);
   const NoGradGuard guard;
   EXPECT_EQ(causal_conv1d_update(x, state, weight).shape(), (Shape{2, 3}));
+  // A state is named as the caller knows it.
+  for (const Tensor& wrong : {zeros({2, 3, 2}), zeros({2, 3, 3}, {.dtype = float64})}) {
+    EXPECT_NE(message_of([&] { causal_conv1d_update(x, wrong, w); }).find(" state "), std::string::npos);
+  }
   // A state that is a view moves on in place too.
   const Tensor strided = testing::strided_copy(zeros({2, 3, 3}));
   causal_conv1d_update(x, strided, w);
