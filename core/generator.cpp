@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
 namespace halo {
 
@@ -130,15 +129,15 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
 
 Tensor randperm(int64_t n, Generator& generator) {
   if (n < 0) fail("randperm: n expected 0 or more, got ", n);
+  const Tensor result = arange(n);
   const PhiloxState state = generator.reserve(static_cast<uint64_t>(n));
-  std::vector<int64_t> order(static_cast<std::size_t>(n));
-  std::iota(order.begin(), order.end(), int64_t{0});
+  auto* const order = result.data<int64_t>();
   for (int64_t i = n - 1; i > 0; --i) {  // Fisher-Yates
     const auto wide =
         static_cast<unsigned __int128>(random_bits64(state, static_cast<uint64_t>(i))) * static_cast<uint64_t>(i + 1);
-    std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(wide >> 64)]);
+    std::swap(order[i], order[static_cast<int64_t>(wide >> 64)]);
   }
-  return from_vector(order, {n});
+  return result;
 }
 
 }  // namespace halo

@@ -138,15 +138,15 @@ Tensor arange(int64_t n, const TensorOptions& options) {
 
 Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options) {
   if (steps < 0) fail("linspace: steps expected 0 or more, got ", steps);
-  std::vector<double> values(static_cast<std::size_t>(steps));
+  const Tensor values = empty({steps}, {.dtype = DType::Float64});
+  auto* const to = values.data<double>();
   const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0;
   for (int64_t i = 0; i < steps; ++i) {
     // The second half counts back from the end, so that the last value is exactly `end`.
     const bool front = i < steps - i;
-    values[static_cast<std::size_t>(i)] =
-        front ? start + step * static_cast<double>(i) : end - step * static_cast<double>(steps - 1 - i);
+    to[i] = front ? start + step * static_cast<double>(i) : end - step * static_cast<double>(steps - 1 - i);
   }
-  return convert(from_vector(values, {steps}), options.dtype, options.device);
+  return convert(values, options.dtype, options.device);
 }
 
 template <class T>

@@ -73,6 +73,8 @@ void narrow_into(const Tensor& wide, const Tensor& tensor) {
   if (tensor.defined() && is_half(tensor.dtype())) copy(wide, tensor);
 }
 
+void fail_for_memory(const char* op) { fail<OutOfMemoryError>(op, ": found no memory to work in"); }
+
 double rounding_of(const std::vector<Tensor>& arguments) {
   double largest = 0;
   for (const Tensor& t : arguments) largest = std::max(largest, t.defined() ? rounding(t.dtype()) : 0);

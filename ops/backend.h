@@ -3,6 +3,8 @@
 
 #include <halo/core/tensor.h>
 
+#include <new>
+#include <stdexcept>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -119,6 +121,9 @@ void run_widened(void (*function)(Params...), Args&... args) {
   std::apply([&](auto&... arguments) { (detail::narrow_back(args, arguments), ...); }, wide);
 }
 
+/// @throws OutOfMemoryError naming `op`.
+[[noreturn]] void fail_for_memory(const char* op);
+
 /// Calls the function of `device`; both have the same parameters. What it changes is passed as writes(argument).
 template <HalfKernels kHalf = HalfKernels::None, class... Params, class... Args>
 void run_backend(const char* op, Device device, void (*cpu)(Params...), void (*cuda)(Params...), Args&&... args) {
@@ -126,8 +131,14 @@ void run_backend(const char* op, Device device, void (*cpu)(Params...), void (*c
   const bool on_cpu = device.is_cpu(), half = (detail::holds_half(detail::plain(args)) || ...);
   const auto run = [&] {
     const bool native = kHalf == HalfKernels::Everywhere || (kHalf == HalfKernels::Cuda && !on_cpu);
-    if (half && !native) return run_widened(on_cpu ? cpu : cuda, args...);
-    (on_cpu ? cpu : cuda)(detail::plain(args)...);
+    try {
+      if (half && !native) return run_widened(on_cpu ? cpu : cuda, args...);
+      (on_cpu ? cpu : cuda)(detail::plain(args)...);
+    } catch (const std::bad_alloc&) {  // of room to work in
+      fail_for_memory(op);
+    } catch (const std::length_error&) {
+      fail_for_memory(op);
+    }
   };
   if (on_cpu || !backend_checking()) return run();
   const auto to_host = [](const Tensor& t) {

@@ -90,7 +90,9 @@ TEST(Tensor, ErrorsNameWhatCame) {
   EXPECT_NE(testing::message_of([] { (void)Tensor().shape(); }).find("undefined"), std::string::npos);
   EXPECT_THROW((void)arange(3).data<float>(), ArgumentError);
   EXPECT_THROW(empty({4611686018427387904, 4}), ArgumentError);
-  EXPECT_THROW(empty({int64_t{1} << 60}), OutOfMemoryError);
+  EXPECT_THROW(empty({int64_t{1} << 59}), OutOfMemoryError);
+  EXPECT_THROW(linspace(0, 1, int64_t{1} << 59), OutOfMemoryError);
+  EXPECT_THROW(randperm(int64_t{1} << 59), OutOfMemoryError);
 }
 
 TEST(Parallel, CoversEveryIndexOnceAndRethrows) {

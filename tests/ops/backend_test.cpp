@@ -49,6 +49,18 @@ TEST_F(BackendCheckTest, TheSwitchTurnsItOff) {
   EXPECT_NO_THROW(ops::run_backend("twice", Device::cuda(), twice, twice_but_one, x, ops::writes(y)));
 }
 
+TEST(Backend, MemoryThatAKernelLacksIsNamed) {
+  const auto no_memory = [](const Tensor&, const Tensor&) { throw std::bad_alloc(); };
+  const auto no_length = [](const Tensor&, const Tensor&) { throw std::length_error("vector"); };
+  using Function = void (*)(const Tensor&, const Tensor&);
+  const Tensor x = randn({3}), y = empty({3});
+  for (Function f : {Function(no_memory), Function(no_length)}) {
+    const std::string text = testing::message_of<OutOfMemoryError>(
+        [&] { ops::run_backend("twice", Device::cpu(), f, f, x, ops::writes(y)); });
+    EXPECT_TRUE(text.starts_with("twice: ")) << text;
+  }
+}
+
 /// Steps through x with strides of its own, as matrix products do.
 void transposed_sum(int64_t row_stride, int64_t column_stride, const Tensor& x, const Tensor& y) {
   for (int64_t i = 0; i < 3; ++i) {
