@@ -46,13 +46,15 @@ def header_parts(path):
         code = []
 
     for line in lines:
-        if depth == 0 and re.match(r"#|namespace |}  // namespace|$", line):
+        if depth == 0 and re.match(r"#|namespace |}$|}  // namespace|$", line):
             flush()
             if not line:
                 comment = []
         elif depth == 0 and line.startswith("//"):
             flush()
-            comment.append(line.lstrip("/").strip(" -"))
+            text = line.lstrip("/").strip()
+            title = re.fullmatch(r"-{3,} *(.*?) *-*", text)  # the first line of a section: a sentence of its own
+            comment.append(f"{title.group(1)}." if title else text)
         else:
             code.append(line)
             depth += line.count("{") - line.count("}")
@@ -64,7 +66,11 @@ def prose(text):
     """A comment as Markdown."""
     text = re.sub(r"@throws (\w+)", r"Throws `\1`", text)
     text = re.sub(r"@return ", "Returns ", text)
-    return text.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+    # What stands between backticks is shown as it is.
+    spans = text.split("`")
+    for i in range(0, len(spans), 2):
+        spans[i] = spans[i].replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+    return "`".join(spans)
 
 
 def without_private(code):
